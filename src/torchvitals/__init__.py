@@ -1,0 +1,58 @@
+"""Vital signs for PyTorch training: watch a run from the inside, in one line.
+
+    with torchvitals.watch(model, optimizer) as monitor:
+        ...
+
+Names load when they are first used, so that the desk half (reading, showing, exporting runs)
+works where torch is not installed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchvitals.monitor.monitor import Monitor as Monitor
+    from torchvitals.monitor.watch import watch as watch
+    from torchvitals.record.errors import VitalsError as VitalsError
+    from torchvitals.record.key import Key as Key
+    from torchvitals.store.history import History as History
+    from torchvitals.store.history import open_run as open_run
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "History": "torchvitals.store.history",
+    "Key": "torchvitals.record.key",
+    "Monitor": "torchvitals.monitor.monitor",
+    "VitalsError": "torchvitals.record.errors",
+    "open_run": "torchvitals.store.history",
+    "watch": "torchvitals.monitor.watch",
+}
+_NEED_TORCH = frozenset({"Monitor", "watch"})
+
+__all__ = ["History", "Key", "Monitor", "VitalsError", "__version__", "open_run", "watch"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'torchvitals' has no attribute {name!r}")
+    try:
+        value = getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if name in _NEED_TORCH and error.name == "torch":
+            from torchvitals.record.errors import MissingExtra
+
+            raise MissingExtra(
+                f"torchvitals.{name} watches PyTorch training and needs torch, which is not "
+                "installed here. Install it with: pip install torch"
+            ) from error
+        raise
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,49 @@
+"""The words everybody shares: keys, rows, bins, events, run information, exceptions. No torch."""
+
+from torchvitals.record.errors import (
+    ConfigError,
+    CorruptRun,
+    MissingExtra,
+    NewerRun,
+    RunExists,
+    RunLocked,
+    RunNotFound,
+    StoreError,
+    UnknownKey,
+    UnsupportedTensor,
+    VitalsError,
+)
+from torchvitals.record.event import Event
+from torchvitals.record.key import ROOT, SCALAR, TENSOR_KINDS, Key
+from torchvitals.record.row import MISSING, Counts, Floats, HistogramRow, Row, is_missing
+from torchvitals.record.run_info import GroupInfo, ModelInfo, ModuleInfo, ParameterInfo, RunInfo
+
+__all__ = [
+    "MISSING",
+    "ROOT",
+    "SCALAR",
+    "TENSOR_KINDS",
+    "ConfigError",
+    "CorruptRun",
+    "Counts",
+    "Event",
+    "Floats",
+    "GroupInfo",
+    "HistogramRow",
+    "Key",
+    "MissingExtra",
+    "ModelInfo",
+    "ModuleInfo",
+    "NewerRun",
+    "ParameterInfo",
+    "Row",
+    "RunExists",
+    "RunInfo",
+    "RunLocked",
+    "RunNotFound",
+    "StoreError",
+    "UnknownKey",
+    "UnsupportedTensor",
+    "VitalsError",
+    "is_missing",
+]

@@ -1,0 +1,62 @@
+"""Every exception torchvitals raises on purpose.
+
+    VitalsError
+    ├── ConfigError          an argument is wrong; raised when attaching, never later   (ValueError)
+    ├── StoreError           a run file can't be written or read
+    │   ├── RunNotFound      there is no run at that path                               (FileNotFoundError)
+    │   ├── RunExists        the run is there already and resume was not asked for      (FileExistsError)
+    │   ├── RunLocked        another process is writing this run
+    │   ├── CorruptRun       the file is damaged, or is not a run file at all
+    │   └── NewerRun         the file was written by a newer torchvitals
+    ├── UnknownKey           no such column in this run                                 (KeyError)
+    ├── UnsupportedTensor    a tensor whose values can't be read (meta, quantized …)    (TypeError)
+    └── MissingExtra         an optional dependency is absent; the text has the pip line (ImportError)
+"""
+
+
+class VitalsError(Exception):
+    """Base of all torchvitals exceptions."""
+
+
+class ConfigError(VitalsError, ValueError):
+    """An argument is wrong: what was given, and what to give instead."""
+
+
+class StoreError(VitalsError):
+    """A run file can't be written or read."""
+
+
+class RunNotFound(StoreError, FileNotFoundError):
+    """There is no run at that path."""
+
+
+class RunExists(StoreError, FileExistsError):
+    """The run is there already and resuming was not asked for."""
+
+
+class RunLocked(StoreError):
+    """Another process is writing this run."""
+
+
+class CorruptRun(StoreError):
+    """The file is damaged, or is not a run file at all."""
+
+
+class NewerRun(StoreError):
+    """The file was written by a newer torchvitals than this one."""
+
+
+class UnknownKey(VitalsError, KeyError):
+    """No such column in this run."""
+
+    def __str__(self) -> str:
+        # KeyError shows the repr of its argument; a message should read as a sentence.
+        return str(self.args[0]) if self.args else ""
+
+
+class UnsupportedTensor(VitalsError, TypeError):
+    """A tensor whose values can't be read (meta, quantized …)."""
+
+
+class MissingExtra(VitalsError, ImportError):
+    """An optional dependency is absent; the text has the pip line."""
