@@ -1,16 +1,16 @@
 """Every exception torchvitals raises on purpose.
 
-    VitalsError
-    ├── ConfigError          an argument is wrong; raised when attaching, never later   (ValueError)
-    ├── StoreError           a run file can't be written or read
-    │   ├── RunNotFound      there is no run at that path                               (FileNotFoundError)
-    │   ├── RunExists        the run is there already and resume was not asked for      (FileExistsError)
-    │   ├── RunLocked        another process is writing this run
-    │   ├── CorruptRun       the file is damaged, or is not a run file at all
-    │   └── NewerRun         the file was written by a newer torchvitals
-    ├── UnknownKey           no such column in this run                                 (KeyError)
-    ├── UnsupportedTensor    a tensor whose values can't be read (meta, quantized …)    (TypeError)
-    └── MissingExtra         an optional dependency is absent; the text has the pip line (ImportError)
+VitalsError
+├── ConfigError          an argument is wrong; raised when attaching   (ValueError)
+├── StoreError           a run file can't be written or read
+│   ├── RunNotFound      there is no run at that path                  (FileNotFoundError)
+│   ├── RunExists        it is there already, resume was not asked for (FileExistsError)
+│   ├── RunLocked        another process is writing this run
+│   ├── CorruptRun       the file is damaged, or not a run file at all
+│   └── NewerRun         the file was written by a newer torchvitals
+├── UnknownKey           no such column in this run                    (KeyError)
+├── UnsupportedTensor    its values can't be read (meta, quantized)    (TypeError)
+└── MissingExtra         an optional dependency is absent              (ImportError)
 """
 
 

@@ -30,7 +30,7 @@ def is_missing(values: Floats) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """One step: `values[i]` belongs to `header[i]`. Several rows of a step add up to a wider one."""
+    """One step: `values[i]` belongs to `header[i]`. Rows of the same step add up to a wider one."""
 
     step: int
     time: float
