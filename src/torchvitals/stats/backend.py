@@ -1,0 +1,105 @@
+"""The interface of the backends, and which one serves.
+
+A backend measures a list of tensors at once. What it returns may still be on the device;
+`Measured.host()` brings it over and is called off the training thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchvitals.record import ConfigError
+
+SAMPLE_STRIDE = 7
+"""Histogram sample: one group of 32 neighbours in 7, a little more than an eighth."""
+
+SMALL = 4096
+"""Tensors up to this many elements always get their full histogram."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """The sums of a list of tensors, one line each. Arrays, or tensors not yet on the host."""
+
+    sums: Any
+    """(n, 9), see `stats.sums`."""
+    bins: Any = None
+    """(n, NUM_BINS) counts, or None."""
+    delta_sums: Any = None
+    """The sums of new − old."""
+    delta_bins: Any = None
+    dots: Any = None
+    """(n, 3): Σ Δ·g, Σ Δ², Σ g² over the blocks looked at for the cosine of Δ and g."""
+    outside: Any = None
+    """(n,) elements at or beyond the given ends."""
+
+    def host(self) -> Measured:
+        """The same with numpy arrays. Waits for the device: never call it while training waits."""
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, Tensor):
+                array = value.cpu().numpy()
+                setattr(self, name, array.astype(np.uint32 if "bins" in name else np.float64))
+        return self
+
+
+class Backend(Protocol):
+    """Measures lists of tensors; all of one call live on devices this backend can read."""
+
+    name: str
+
+    def measure(
+        self,
+        tensors: Sequence[Tensor],
+        *,
+        stride: int = 0,
+        ends: NDArray[np.float32] | None = None,
+    ) -> Measured:
+        """Sums of each tensor; histograms with `stride` ≥ 1 (1 takes every element)."""
+
+    def measure_update(
+        self,
+        new: Sequence[Tensor],
+        old: Sequence[Tensor],
+        grads: Sequence[Tensor | None],
+        *,
+        stride: int = 0,
+        roll: bool = False,
+    ) -> Measured:
+        """Sums of `new` and of `new − old` in one pass. With `roll`, `old` becomes `new`."""
+
+    def active(self, tensor: Tensor, units: int, inner: int, step: int, floor: float) -> Any:
+        """Per unit: in how many of the rows looked at |x| > floor."""
+
+
+def choose_backend(name: str = "auto") -> Backend:
+    """The backend of that name; "auto" takes the C kernel where it was built.
+
+    The variable TORCHVITALS_BACKEND overrides "auto".
+    """
+    if name == "auto":
+        name = os.environ.get("TORCHVITALS_BACKEND", "auto")
+    if name not in {"auto", "native", "torch"}:
+        raise ConfigError(f"backend must be 'auto', 'native' or 'torch', got {name!r}")
+    if name != "torch":
+        from torchvitals.stats.native.backend import NativeBackend
+        from torchvitals.stats.native.library import kernel
+
+        if kernel() is not None:
+            return NativeBackend()
+        if name == "native":
+            raise ConfigError(
+                "backend='native' was asked for, but this installation has no C kernel (no "
+                "compiler was found when it was built). Install a C compiler and run "
+                "'pip install --force-reinstall --no-deps torchvitals', or use backend='torch'."
+            )
+    from torchvitals.stats.torch import TorchBackend
+
+    return TorchBackend()

@@ -1,0 +1,181 @@
+"""`NativeBackend`: CPU tensors through the C kernel. One call measures the whole list.
+
+Cost: one read of the data with all of torch's threads, about a microsecond of Python a tensor.
+The GIL is released meanwhile (ctypes does that).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchvitals.record import VitalsError
+from torchvitals.record.bins import NUM_BINS, ZERO_BIN
+from torchvitals.stats import sums as s
+from torchvitals.stats.backend import Measured
+from torchvitals.stats.native.library import Batch, kernel, pool
+from torchvitals.stats.readable import readable
+
+CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
+
+
+class NativeBackend:
+    """The C kernel. Reads tensors on the CPU; others must go to the torch backend."""
+
+    name = "native"
+
+    def __init__(self) -> None:
+        library = kernel()
+        if library is None:  # choose_backend() asks first
+            raise VitalsError("this installation has no C kernel")
+        self._library = library
+
+    def measure(
+        self,
+        tensors: Sequence[Tensor],
+        *,
+        stride: int = 0,
+        ends: NDArray[np.float32] | None = None,
+    ) -> Measured:
+        """Sums of each tensor; histograms with `stride` ≥ 1."""
+        table = Table(tensors)
+        out = table.measured(stride)
+        batch = table.batch(stride)
+        if ends is not None:
+            ends = np.ascontiguousarray(ends, dtype=np.float32)
+            out.outside = np.zeros(len(tensors))
+            batch.ends, batch.outside = ends.ctypes.data, out.outside.ctypes.data
+        batch.sums = out.sums.ctypes.data
+        if out.bins is not None:
+            batch.bins = out.bins.ctypes.data
+        self._run(batch)
+        for line, zeros in table.zeros:
+            add_zeros(out, line, zeros)
+        return out
+
+    def measure_update(
+        self,
+        new: Sequence[Tensor],
+        old: Sequence[Tensor],
+        grads: Sequence[Tensor | None],
+        *,
+        stride: int = 0,
+        roll: bool = False,
+    ) -> Measured:
+        """Sums of `new` and of `new − old` in one pass. With `roll`, `old` becomes `new`."""
+        table = Table(new)
+        if table.copied and roll:
+            raise VitalsError("roll needs tensors that are dense and contiguous")
+        out = table.measured(stride)
+        batch = table.batch(stride)
+        before = np.array([tensor.data_ptr() for tensor in old], dtype=np.uint64)
+        directions = np.array(
+            [
+                0
+                if g is None
+                or g.dtype is not w.dtype
+                or g.layout is not torch.strided
+                or not g.is_contiguous()
+                or not g.is_cpu
+                else g.data_ptr()
+                for g, w in zip(grads, table.tensors, strict=True)
+            ],
+            dtype=np.uint64,
+        )
+        out.delta_sums = np.empty_like(out.sums)
+        out.dots = np.empty((len(new), 3))
+        batch.sums, batch.delta_sums = out.sums.ctypes.data, out.delta_sums.ctypes.data
+        batch.old, batch.grad = before.ctypes.data, directions.ctypes.data
+        batch.dots = out.dots.ctypes.data
+        batch.roll = int(roll)
+        if out.bins is not None:
+            out.delta_bins = np.empty_like(out.bins)
+            batch.bins, batch.delta_bins = out.bins.ctypes.data, out.delta_bins.ctypes.data
+        self._run(batch)
+        return out
+
+    def active(self, tensor: Tensor, units: int, inner: int, step: int, floor: float) -> Any:
+        """Per unit: in how many of the rows looked at |x| > floor."""
+        dense, _ = readable(tensor)
+        counts = np.zeros(units, dtype=np.uint32)
+        outer = dense.numel() // (units * inner) if units * inner else 0
+        looked = self._library.torchvitals_active(
+            dense.data_ptr(), CODES[dense.dtype], outer, units, inner, step, floor,
+            counts.ctypes.data,
+        )  # fmt: skip
+        return counts, looked
+
+    def _run(self, batch: Batch) -> None:
+        if self._library.torchvitals_measure(ctypes.byref(batch)):
+            raise MemoryError("the statistics kernel could not allocate its scratch space")
+
+
+class Table:
+    """Addresses, sizes and dtypes of a list of tensors, as the kernel wants them."""
+
+    __slots__ = ("codes", "copied", "counts", "pointers", "tensors", "zeros")
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        pointers, counts, codes = [], [], []
+        self.zeros: list[tuple[int, int]] = []
+        self.copied = False
+        # The loop every monitored step walks: the common tensor takes four cheap lookups.
+        kept = list(tensors)
+        for line, tensor in enumerate(tensors):
+            code = CODES.get(tensor.dtype)
+            if (
+                code is None
+                or tensor.layout is not torch.strided
+                or not tensor.is_cpu
+                or not tensor.is_contiguous()
+            ):
+                tensor, zeros = readable(tensor)  # noqa: PLW2901  the loop goes on with the copy
+                if zeros:
+                    self.zeros.append((line, zeros))
+                kept[line] = tensor
+                code = CODES[tensor.dtype]
+                self.copied = True
+            pointers.append(tensor.data_ptr())
+            counts.append(tensor.numel())
+            codes.append(code)
+        self.tensors = kept
+        self.pointers = np.array(pointers, dtype=np.uint64)
+        self.counts = np.array(counts, dtype=np.int64)
+        self.codes = np.array(codes, dtype=np.uint8)
+
+    def batch(self, stride: int) -> Batch:
+        """The kernel's struct; the caller adds where results go."""
+        return Batch(
+            num=len(self.tensors),
+            data=self.pointers.ctypes.data,
+            count=self.counts.ctypes.data,
+            dtype=self.codes.ctypes.data,
+            parallel=pool(),
+            threads=torch.get_num_threads(),
+            stride=max(stride, 1),
+        )
+
+    def measured(self, stride: int) -> Measured:
+        """Room for the results."""
+        num = len(self.tensors)
+        bins = np.empty((num, NUM_BINS), dtype=np.uint32) if stride else None
+        return Measured(sums=np.empty((num, len(s.FIELDS))), bins=bins)
+
+
+def add_zeros(out: Measured, line: int, zeros: int) -> None:
+    """Count the implicit zeros of a sparse tensor in; a sampled histogram takes its share."""
+    sums = out.sums[line]
+    stored = sums[s.COUNT]
+    sums[s.COUNT] += zeros
+    sums[s.ZEROS] += zeros
+    sums[s.MIN], sums[s.MAX] = min(sums[s.MIN], 0.0), max(sums[s.MAX], 0.0)
+    if out.bins is not None:
+        seen = int(out.bins[line].sum())
+        share = seen / stored if stored and seen else 1.0
+        out.bins[line, ZERO_BIN] += round(zeros * share)

@@ -1,0 +1,140 @@
+/* The fast loops, written plainly for the compiler to vectorise.
+ *
+ * This file is compiled once for each instruction set, with associative, finite-only arithmetic.
+ * That is sound because a block whose sum of squares is not an ordinary number is thrown away and
+ * done again in exact.c, and the test for that (kernel.c) looks at bits, not at values.
+ */
+#include "kernel.h"
+
+#include <string.h>
+
+#define JOIN2(a, b) a##b
+#define JOIN(a, b) JOIN2(a, b)
+
+static void moments(const float *restrict x, int n, block_sums *restrict out) {
+    float sum = 0, sumsq = 0, min = x[0], max = x[0];
+    int32_t zeros = 0;
+    for (int i = 0; i < n; i++) {
+        float v = x[i];
+        sum += v;
+        sumsq += v * v;
+        min = v < min ? v : min;
+        max = v > max ? v : max;
+        zeros += v == 0.0f;
+    }
+    *out = (block_sums){sum, sumsq, min, max, (uint32_t)zeros};
+}
+
+/* A half's exponent and mantissa, moved to a float's place, are the value times 2^-112, also for
+ * subnormals. Inf and NaN come out at 65536 and above, which no half reaches: kernel.c looks. */
+static void widen_half(const uint16_t *restrict x, int n, float *restrict out) {
+    for (int i = 0; i < n; i++) {
+        uint32_t magnitude = (uint32_t)(x[i] & 0x7fff) << 13;
+        uint32_t sign = (uint32_t)(x[i] & 0x8000) << 16;
+        float value;
+        memcpy(&value, &magnitude, 4);
+        value *= 0x1p112f;
+        uint32_t bits;
+        memcpy(&bits, &value, 4);
+        bits |= sign;
+        memcpy(out + i, &bits, 4);
+    }
+}
+
+static void widen_bfloat(const uint16_t *restrict x, int n, float *restrict out) {
+    for (int i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)x[i] << 16;
+        memcpy(out + i, &bits, 4);
+    }
+}
+
+/* Values, their change and its angle with the gradient, in one walk over memory. */
+static inline __attribute__((always_inline)) void update_loop(
+    const float *restrict fresh, float *restrict old, const float *restrict grad, int n,
+    const int roll, const int with_grad, float *restrict diff, block_sums *restrict now,
+    block_sums *restrict change, float *restrict dots) {
+    float sum = 0, sumsq = 0, min = fresh[0], max = fresh[0];
+    float dsum = 0, dsumsq = 0, dmin = fresh[0] - old[0], dmax = dmin, dot = 0, gsumsq = 0;
+    int32_t zeros = 0, dzeros = 0;
+    for (int i = 0; i < n; i++) {
+        float v = fresh[i];
+        float d = v - old[i];
+        if (roll) old[i] = v;
+        diff[i] = d;
+        sum += v;
+        dsum += d;
+        sumsq += v * v;
+        dsumsq += d * d;
+        min = v < min ? v : min;
+        dmin = d < dmin ? d : dmin;
+        max = v > max ? v : max;
+        dmax = d > dmax ? d : dmax;
+        zeros += v == 0.0f;
+        dzeros += d == 0.0f;
+        if (with_grad) {
+            dot += d * grad[i];
+            gsumsq += grad[i] * grad[i];
+        }
+    }
+    *now = (block_sums){sum, sumsq, min, max, (uint32_t)zeros};
+    *change = (block_sums){dsum, dsumsq, dmin, dmax, (uint32_t)dzeros};
+    dots[0] = dot;
+    dots[1] = gsumsq;
+}
+
+static void update(const float *fresh, float *old, const float *grad, int n, int roll, float *diff,
+                   block_sums *now, block_sums *change, float *dots) {
+    if (roll && grad)
+        update_loop(fresh, old, grad, n, 1, 1, diff, now, change, dots);
+    else if (roll)
+        update_loop(fresh, old, grad, n, 1, 0, diff, now, change, dots);
+    else if (grad)
+        update_loop(fresh, old, grad, n, 0, 1, diff, now, change, dots);
+    else
+        update_loop(fresh, old, grad, n, 0, 0, diff, now, change, dots);
+}
+
+static uint32_t outside(const float *restrict x, int n, float low, float high) {
+    int32_t found = 0;
+    for (int i = 0; i < n; i++) found += (x[i] <= low) | (x[i] >= high);
+    return (uint32_t)found;
+}
+
+static uint32_t zeros(const float *restrict x, int n) {
+    int32_t found = 0;
+    for (int i = 0; i < n; i++) found += x[i] == 0.0f;
+    return (uint32_t)found;
+}
+
+static void active(const float *restrict x, int n, float floor, uint32_t *restrict counts) {
+    for (int i = 0; i < n; i++) counts[i] += (x[i] > floor) | (x[i] < -floor);
+}
+
+static void tally_codes(const float *restrict x, int n, tally *restrict t) {
+    const char *p = (const char *)x;
+    int i = 0;
+    for (; i + 8 <= n; i += 8) {
+        uint64_t a, b, c, d;
+        memcpy(&a, p + 4 * i, 8);
+        memcpy(&b, p + 4 * i + 8, 8);
+        memcpy(&c, p + 4 * i + 16, 8);
+        memcpy(&d, p + 4 * i + 24, 8);
+        t->code[0][(uint32_t)a >> 22]++;
+        t->code[1][a >> 54]++;
+        t->code[2][(uint32_t)b >> 22]++;
+        t->code[3][b >> 54]++;
+        t->code[0][(uint32_t)c >> 22]++;
+        t->code[1][c >> 54]++;
+        t->code[2][(uint32_t)d >> 22]++;
+        t->code[3][d >> 54]++;
+    }
+    for (; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, p + 4 * i, 4);
+        t->code[i & 3][bits >> 22]++;
+    }
+}
+
+const loops JOIN(loops_, VARIANT) = {
+    moments, update, widen_half, widen_bfloat, outside, tally_codes, zeros, active,
+};

@@ -1,0 +1,486 @@
+/* One call for a whole list of tensors: chunks over all of them are handed to the threads, each
+ * chunk leaves its sums in a slot of its own, and the slots are added up in order at the end, so
+ * the result is the same whichever thread did what.
+ *
+ * Threads are borrowed from the OpenMP runtime torch has loaded (docs/decisions/0002): the caller
+ * passes the address of its GOMP_parallel. Without one, the call runs on the calling thread.
+ */
+#include "kernel.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+#define ABI_VERSION 2
+
+/* Elements of a chunk: long enough that handing it out costs nothing, short enough to balance. */
+enum { CHUNK = 64 * BLOCK };
+
+/* Below this many elements in all, waking other threads costs more than it saves. */
+enum { ALONE = 32768 };
+
+/* The cosine of change and gradient reads one block in five of a tensor larger than this: it is an
+ * angle over thousands of elements, and a third stream through memory would cost more than it
+ * tells. */
+enum { ALL_DOTS = 16 * BLOCK, DOT_STRIDE = 5 };
+
+/* Tensors up to this size get their full histogram: sampling would gain nothing. */
+enum { SMALL = 4096 };
+
+typedef void (*parallel_fn)(void (*work)(void *), void *data, unsigned threads, unsigned flags);
+
+typedef struct {
+    int64_t num;          /* tensors */
+    const uint64_t *data; /* addresses of their values */
+    const int64_t *count;
+    const uint8_t *dtype;
+    const uint64_t *old;    /* NULL, or earlier values: the delta is data - old */
+    const uint64_t *grad;   /* NULL, or gradients (0: none) for the dot product with the delta */
+    const float *ends;      /* NULL, or (low, high) of each tensor: how many lie outside */
+    double *sums;           /* num x FIELDS */
+    double *delta_sums;     /* num x FIELDS, with old */
+    double *dots;           /* num x 3, with grad: delta . grad, delta^2, grad^2 */
+    double *outside;        /* num, with ends */
+    uint32_t *bins;         /* NULL, or num x NUM_BINS */
+    uint32_t *delta_bins;   /* NULL, or num x NUM_BINS */
+    parallel_fn parallel;   /* NULL: run on the calling thread */
+    int32_t threads;
+    int32_t stride;         /* histogram: one group in `stride`; 1 takes all */
+    int32_t roll;           /* old becomes data in the same pass */
+} batch;
+
+typedef struct {
+    double sums[FIELDS], delta[FIELDS], dots[3], outside;
+} slot;
+
+typedef struct {
+    const batch *b;
+    const loops *loop;
+    const int64_t *first; /* first chunk of each tensor; num + 1 entries */
+    slot *slots;
+    int64_t next; /* the chunk to hand out next */
+} job;
+
+/* What a thread carries along: tallies of the tensor it is in, and room for widened values. */
+typedef struct {
+    int64_t tensor;
+    tally fresh, delta;
+    float wide[BLOCK], wide_old[BLOCK], wide_grad[BLOCK], diff[BLOCK];
+    double diff64[BLOCK];
+} desk;
+
+static const loops *chosen = &loops_baseline;
+static const char *chosen_name = "baseline";
+
+#if defined(__GNUC__)
+__attribute__((constructor))
+#endif
+static void choose(void) {
+#ifdef WITH_AVX2
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        chosen = &loops_avx2;
+        chosen_name = "avx2";
+    }
+#endif
+}
+
+EXPORT int torchvitals_abi(void) { return ABI_VERSION; }
+EXPORT const char *torchvitals_simd(void) { return chosen_name; }
+
+/* For tests and `vitals doctor`: use the named loops; 0 if this machine or build lacks them. */
+EXPORT int torchvitals_use(const char *name) {
+    if (!strcmp(name, "baseline")) {
+        chosen = &loops_baseline;
+        chosen_name = "baseline";
+        return 1;
+    }
+    choose();
+    return !strcmp(name, chosen_name);
+}
+
+static void reset(double *sums) {
+    memset(sums, 0, FIELDS * sizeof *sums);
+    sums[MIN] = INFINITY;
+    sums[MAX] = -INFINITY;
+}
+
+static void merge(double *into, const double *from) {
+    for (int i = 0; i < FIELDS; i++)
+        if (i != MIN && i != MAX) into[i] += from[i];
+    if (from[MIN] < into[MIN]) into[MIN] = from[MIN];
+    if (from[MAX] > into[MAX]) into[MAX] = from[MAX];
+}
+
+/* True when the fast loops' sums of a block can be trusted: every square was an ordinary float32.
+ * The biggest magnitude decides, together with the sum of squares, which any NaN or Inf poisons. */
+static int ordinary(const block_sums *s) {
+    uint32_t bits;
+    memcpy(&bits, &s->sumsq, 4);
+    if ((bits & 0x7f800000u) == 0x7f800000u) return 0;
+    float biggest = s->max > -s->min ? s->max : -s->min;
+    return biggest == 0 || (biggest > 1e-12f && biggest < 1e15f);
+}
+
+/* Add a block's sums, or do the block again carefully. Returns whether it is constant. */
+static int take(const block_sums *s, const float *x, int n, double *sums) {
+    if (!ordinary(s)) {
+        exact_f32(x, n, sums);
+        return 0;
+    }
+    sums[COUNT] += n;
+    sums[SUM] += s->sum;
+    sums[SUMSQ] += s->sumsq;
+    if (s->min < sums[MIN]) sums[MIN] = s->min;
+    if (s->max > sums[MAX]) sums[MAX] = s->max;
+    sums[ZEROS] += s->zeros;
+    return s->min == s->max;
+}
+
+/* The part of a block that a histogram looks at: runs of `length`, `step` apart, from `begin`. */
+typedef struct {
+    int64_t begin, step;
+    int length;
+} runs;
+
+static runs runs_of(int64_t at, int n, int64_t total, int stride) {
+    if (stride <= 1 || total <= SMALL) return (runs){0, n, n};
+    int64_t skip = (stride - at / GROUP % stride) % stride; /* blocks start at a whole group */
+    return (runs){skip * GROUP, (int64_t)stride * GROUP, GROUP};
+}
+
+/* A constant run would queue up at one counter; it is one addition. */
+static void tally_constant(float value, int n, tally *t) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if (!(bits & 0x7fffffffu))
+        t->zero += (uint64_t)n;
+    else if (!((bits >> 22) & 0x1ff))
+        *(bits >> 31 ? &t->under_neg : &t->under_pos) += (uint64_t)n;
+    else
+        t->code[0][bits >> 22] += (uint32_t)n;
+}
+
+static uint32_t smallest_code(tally *t) {
+    uint32_t found = 0;
+    for (int k = 0; k < TABLES; k++) {
+        found += t->code[k][0] + t->code[k][CODES / 2];
+        t->code[k][0] = t->code[k][CODES / 2] = 0;
+    }
+    return found;
+}
+
+static void tally_block(const loops *loop, const float *x, int n, runs r, int constant, tally *t) {
+    for (int64_t i = r.begin; i < n; i += r.step) {
+        int length = n - i < r.length ? (int)(n - i) : r.length;
+        if (constant)
+            tally_constant(x[0], length, t);
+        else
+            loop->tally(x + i, length, t);
+    }
+    /* Zero shares its code with the smallest subnormals: tell them apart right here. */
+    uint32_t tiny = smallest_code(t);
+    if (!tiny) return;
+    for (int64_t i = r.begin; i < n; i += r.step) {
+        int length = n - i < r.length ? (int)(n - i) : r.length;
+        uint32_t zeros = loop->zeros(x + i, length);
+        t->zero += zeros;
+        tiny -= zeros;
+    }
+    if (!tiny) return;
+    for (int64_t i = r.begin; i < n; i += r.step)
+        for (int64_t k = i; k < i + r.length && k < n; k++) {
+            uint32_t bits;
+            memcpy(&bits, x + k, 4);
+            if ((bits & 0x7fffffffu) && !((bits >> 22) & 0x1ff))
+                *(bits >> 31 ? &t->under_neg : &t->under_pos) += 1;
+        }
+}
+
+static inline void add_to(uint32_t *bin, uint32_t count, int shared) {
+    if (!shared)
+        *bin += count;
+    else if (count)
+        __atomic_fetch_add(bin, count, __ATOMIC_RELAXED);
+}
+
+/* Codes to bins. Half octaves are runs of the code table; what lies below and above is summed.
+ * Exponent 255 (NaN, Inf) is left out. With `shared`, other threads add to the same line. */
+static void fold(tally *t, uint32_t *bins, int shared) {
+    enum { FIRST = 2 * (127 + MIN_EXPONENT), LAST = 2 * (127 + MAX_EXPONENT), INF = 2 * 255 };
+    for (int negative = 0; negative < 2; negative++) {
+        uint32_t side[SIDE] = {0};
+        uint32_t sum[INF];
+        const int at = negative * (CODES / 2);
+        for (int c = 0; c < INF; c++)
+            sum[c] = t->code[0][at + c] + t->code[1][at + c] + t->code[2][at + c] +
+                     t->code[3][at + c];
+        for (int c = 0; c < FIRST; c++) side[0] += sum[c];
+        for (int c = FIRST; c < LAST; c++) side[c - FIRST + 1] = sum[c];
+        for (int c = LAST; c < INF; c++) side[SIDE - 1] += sum[c];
+        side[0] += (uint32_t)(negative ? t->under_neg : t->under_pos);
+        for (int k = 0; k < SIDE; k++)
+            add_to(&bins[negative ? ZERO_BIN - 1 - k : ZERO_BIN + 1 + k], side[k], shared);
+    }
+    add_to(&bins[ZERO_BIN], (uint32_t)t->zero, shared);
+    memset(t, 0, sizeof *t);
+}
+
+static void leave(const batch *b, desk *d) {
+    if (d->tensor < 0) return;
+    int shared = b->count[d->tensor] > CHUNK;
+    if (b->bins) fold(&d->fresh, b->bins + d->tensor * NUM_BINS, shared);
+    if (b->delta_bins) fold(&d->delta, b->delta_bins + d->tensor * NUM_BINS, shared);
+    d->tensor = -1;
+}
+
+/* A block as float32: the tensor itself, or its values widened into `room`. */
+static const float *as_float(const loops *loop, uint64_t base, int dtype, int64_t at, int n,
+                             float *room) {
+    if (dtype == F32) return (const float *)(uintptr_t)base + at;
+    const uint16_t *x = (const uint16_t *)(uintptr_t)base + at;
+    if (dtype == BF16) {
+        loop->widen_bfloat(x, n, room);
+        return room;
+    }
+    loop->widen_half(x, n, room);
+    for (int i = 0; i < n; i++) {
+        /* 65536 and above are Inf and NaN in disguise. */
+        if (room[i] >= 65536.0f || room[i] <= -65536.0f) {
+            uint32_t bits = ((uint32_t)(x[i] & 0x8000) << 16) | 0x7f800000u |
+                            ((uint32_t)(x[i] & 0x3ff) << 13);
+            memcpy(room + i, &bits, 4);
+        }
+    }
+    return room;
+}
+
+static int looks_at_dot(const batch *b, int64_t k, int64_t at) {
+    return b->count[k] <= ALL_DOTS || at / BLOCK % DOT_STRIDE == 0;
+}
+
+static void bins_f64(const batch *b, int64_t k, const double *x, int64_t at, int n,
+                     uint32_t *bins) {
+    uint32_t local[NUM_BINS] = {0};
+    const runs r = runs_of(at, n, b->count[k], b->stride);
+    for (int64_t i = r.begin; i < n; i += r.step)
+        exact_bins_f64(x + i, n - i < r.length ? n - i : r.length, local);
+    for (int i = 0; i < NUM_BINS; i++) add_to(bins + k * NUM_BINS + i, local[i], 1);
+}
+
+static void do_f64(const batch *b, int64_t k, int64_t at, int n, desk *d, slot *s) {
+    const double *x = (const double *)(uintptr_t)b->data[k] + at;
+    exact_f64(x, n, s->sums);
+    if (b->bins) bins_f64(b, k, x, at, n, b->bins);
+    if (b->ends)
+        for (int i = 0; i < n; i++)
+            s->outside += x[i] <= b->ends[2 * k] || x[i] >= b->ends[2 * k + 1];
+    if (!b->old) return;
+    double *old = (double *)(uintptr_t)b->old[k] + at;
+    for (int i = 0; i < n; i++) d->diff64[i] = x[i] - old[i];
+    exact_f64(d->diff64, n, s->delta);
+    if (b->delta_bins) bins_f64(b, k, d->diff64, at, n, b->delta_bins);
+    if (b->grad && b->grad[k] && looks_at_dot(b, k, at)) {
+        const double *g = (const double *)(uintptr_t)b->grad[k] + at;
+        for (int i = 0; i < n; i++) {
+            s->dots[0] += d->diff64[i] * g[i];
+            s->dots[1] += d->diff64[i] * d->diff64[i];
+            s->dots[2] += g[i] * g[i];
+        }
+    }
+    if (b->roll) memcpy(old, x, (size_t)n * sizeof *x);
+}
+
+static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *s) {
+    const batch *b = j->b;
+    const loops *loop = j->loop;
+    const int dtype = b->dtype[k];
+    if (dtype == F64) {
+        do_f64(b, k, at, n, d, s);
+        return;
+    }
+    const float *x = as_float(loop, b->data[k], dtype, at, n, d->wide);
+    block_sums now, change;
+    if (!b->old) {
+        loop->moments(x, n, &now);
+    } else {
+        float *old = (float *)(uintptr_t)b->old[k] + at;
+        const float *grad = NULL;
+        if (dtype != F32) old = (float *)as_float(loop, b->old[k], dtype, at, n, d->wide_old);
+        if (b->grad && b->grad[k] && looks_at_dot(b, k, at))
+            grad = as_float(loop, b->grad[k], dtype, at, n, d->wide_grad);
+        float dots[2];
+        loop->update(x, old, grad, n, b->roll, d->diff, &now, &change, dots);
+        if (grad) {
+            s->dots[0] += dots[0];
+            s->dots[1] += change.sumsq;
+            s->dots[2] += dots[1];
+        }
+        if (b->roll && dtype != F32)
+            memcpy((uint16_t *)(uintptr_t)b->old[k] + at,
+                   (const uint16_t *)(uintptr_t)b->data[k] + at, (size_t)n * sizeof(uint16_t));
+    }
+    int constant = take(&now, x, n, s->sums);
+    const runs r = runs_of(at, n, b->count[k], b->stride);
+    if (b->bins) tally_block(loop, x, n, r, constant, &d->fresh);
+    if (b->ends) s->outside += loop->outside(x, n, b->ends[2 * k], b->ends[2 * k + 1]);
+    if (!b->old) return;
+    constant = take(&change, d->diff, n, s->delta);
+    if (b->delta_bins) tally_block(loop, d->diff, n, r, constant, &d->delta);
+}
+
+static void do_chunk(const job *j, int64_t k, int64_t chunk, desk *d) {
+    slot *s = j->slots + chunk;
+    memset(s, 0, sizeof *s);
+    reset(s->sums);
+    reset(s->delta);
+    int64_t begin = (chunk - j->first[k]) * CHUNK;
+    int64_t end = begin + CHUNK < j->b->count[k] ? begin + CHUNK : j->b->count[k];
+    for (int64_t at = begin; at < end; at += BLOCK)
+        do_block(j, k, at, end - at < BLOCK ? (int)(end - at) : BLOCK, d, s);
+}
+
+static void work(void *data) {
+    job *j = data;
+    const batch *b = j->b;
+    desk d;
+    d.tensor = -1;
+    memset(&d.fresh, 0, sizeof d.fresh);
+    memset(&d.delta, 0, sizeof d.delta);
+    const int64_t chunks = j->first[b->num];
+    int64_t k = 0;
+    for (;;) {
+        int64_t chunk = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED);
+        if (chunk >= chunks) break;
+        while (chunk >= j->first[k + 1]) k++;
+        if (d.tensor != k) {
+            leave(b, &d);
+            d.tensor = k;
+        }
+        do_chunk(j, k, chunk, &d);
+    }
+    leave(b, &d);
+}
+
+/* Fill in the sums of every tensor of the batch. 0 on success, 1 when memory ran out. */
+EXPORT int torchvitals_measure(const batch *b) {
+    int64_t elements = 0;
+    int64_t *first = malloc((size_t)(b->num + 1) * sizeof *first);
+    if (!first) return 1;
+    first[0] = 0;
+    for (int64_t k = 0; k < b->num; k++) {
+        first[k + 1] = first[k] + (b->count[k] + CHUNK - 1) / CHUNK;
+        elements += b->count[k];
+    }
+    slot *slots = malloc((size_t)(first[b->num] + 1) * sizeof *slots);
+    if (!slots) {
+        free(first);
+        return 1;
+    }
+    if (b->bins) memset(b->bins, 0, (size_t)b->num * NUM_BINS * sizeof *b->bins);
+    if (b->delta_bins) memset(b->delta_bins, 0, (size_t)b->num * NUM_BINS * sizeof *b->delta_bins);
+
+    job j = {b, chosen, first, slots, 0};
+    if (b->parallel && b->threads > 1 && elements > ALONE)
+        b->parallel(work, &j, (unsigned)b->threads, 0);
+    else
+        work(&j);
+
+    for (int64_t k = 0; k < b->num; k++) {
+        double *sums = b->sums + k * FIELDS;
+        double *delta = b->old ? b->delta_sums + k * FIELDS : NULL;
+        double dots[3] = {0, 0, 0}, outside = 0;
+        reset(sums);
+        if (delta) reset(delta);
+        for (int64_t c = first[k]; c < first[k + 1]; c++) {
+            merge(sums, slots[c].sums);
+            if (delta) merge(delta, slots[c].delta);
+            for (int i = 0; i < 3; i++) dots[i] += slots[c].dots[i];
+            outside += slots[c].outside;
+        }
+        if (b->grad) memcpy(b->dots + 3 * k, dots, sizeof dots);
+        if (b->ends) b->outside[k] = outside;
+    }
+    free(slots);
+    free(first);
+    return 0;
+}
+
+/* Lines of LINE neighbours, `stride` lines apart from line `start`, as float32, one after another.
+ * The sample of a weight's values: whole cache lines, spread over the tensor. */
+enum { LINE = 16 };
+
+typedef struct {
+    int64_t num;
+    const uint64_t *data;
+    const int64_t *count;
+    const uint8_t *dtype;
+    const int64_t *start; /* lines */
+    const int64_t *stride;
+    const int64_t *lines; /* 0: the whole tensor */
+    const uint64_t *out;  /* where each tensor's sample goes: float, or double for float64 */
+} gather;
+
+static void copy_run(const loops *loop, const gather *g, int64_t k, int64_t at, int64_t n,
+                     int64_t to) {
+    if (g->dtype[k] == F64) {
+        memcpy((double *)(uintptr_t)g->out[k] + to, (const double *)(uintptr_t)g->data[k] + at,
+               (size_t)n * sizeof(double));
+        return;
+    }
+    float room[BLOCK], *out = (float *)(uintptr_t)g->out[k] + to;
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int part = n - i < BLOCK ? (int)(n - i) : BLOCK;
+        const float *x = as_float(loop, g->data[k], g->dtype[k], at + i, part, room);
+        memcpy(out + i, x, (size_t)part * sizeof(float));
+    }
+}
+
+EXPORT void torchvitals_gather(const gather *g) {
+    for (int64_t k = 0; k < g->num; k++) {
+        if (g->lines[k] == 0) {
+            copy_run(chosen, g, k, 0, g->count[k], 0);
+            continue;
+        }
+        const int64_t all = g->count[k] / LINE;
+        int64_t line = g->start[k] % all;
+        for (int64_t i = 0; i < g->lines[k]; i++) {
+            copy_run(chosen, g, k, line * LINE, LINE, i * LINE);
+            line += g->stride[k];
+            if (line >= all) line -= all;
+        }
+    }
+}
+
+/* How often each unit of a layer was active: |x| > floor, in a sample of the rows.
+ * The tensor is outer x units x inner; `step` rows of outer x inner lie between two looked at.
+ * Returns the number of rows looked at. */
+EXPORT int64_t torchvitals_active(uint64_t data, int dtype, int64_t outer, int64_t units,
+                                  int64_t inner, int64_t step, float floor, uint32_t *counts) {
+    float room[BLOCK];
+    int64_t looked = 0;
+    for (int64_t row = 0; row < outer * inner; row += step, looked++) {
+        const int64_t at = row / inner * units * inner + row % inner;
+        if (inner == 1 && dtype != F64) {
+            for (int64_t u = 0; u < units; u += BLOCK) {
+                int n = units - u < BLOCK ? (int)(units - u) : BLOCK;
+                chosen->active(as_float(chosen, data, dtype, at + u, n, room), n, floor,
+                               counts + u);
+            }
+            continue;
+        }
+        for (int64_t u = 0; u < units; u++) {
+            const int64_t i = at + u * inner;
+            double v = dtype == F64 ? ((const double *)(uintptr_t)data)[i]
+                                    : *as_float(chosen, data, dtype, i, 1, room);
+            counts[u] += v > floor || v < -floor;
+        }
+    }
+    return looked;
+}

@@ -1,0 +1,73 @@
+/* The sums of a tensor, and the loops that gather them block by block.
+ *
+ * Nothing here knows Python or PyTorch: tensors are addresses, element counts and a dtype code.
+ */
+#ifndef TORCHVITALS_KERNEL_H
+#define TORCHVITALS_KERNEL_H
+
+#include <stdint.h>
+
+enum { F32 = 0, F64 = 1, F16 = 2, BF16 = 3 };
+
+/* Order of the sums of one tensor: torchvitals.stats.sums.FIELDS says the same in Python. */
+enum { COUNT, SUM, SUMSQ, MIN, MAX, ZEROS, NANS, POSINF, NEGINF, FIELDS };
+
+/* The fixed bins of torchvitals.record.bins. */
+enum {
+    MIN_EXPONENT = -40,
+    MAX_EXPONENT = 22,
+    SIDE = 2 * (MAX_EXPONENT - MIN_EXPONENT) + 2,
+    NUM_BINS = 2 * SIDE + 1,
+    ZERO_BIN = SIDE
+};
+
+/* A block is what the fast loops take at a time: it fits the first-level cache with its delta, and
+ * is short enough for float32 lane sums (256 terms a lane) to stay exact to a few 1e-6. */
+enum { BLOCK = 2048 };
+
+/* A histogram sample takes one group of 32 neighbours in every `stride`, counted from the tensor's
+ * first element. An odd stride walks through all columns of a matrix. */
+enum { GROUP = 32 };
+
+/* Codes are the upper ten bits of a float32: sign, exponent, first mantissa bit. Counting them
+ * needs no clamping; they are folded into bins once a chunk. Four tables keep two neighbours of
+ * the same value from waiting for each other's increment. */
+enum { CODES = 1024, TABLES = 4 };
+
+typedef struct {
+    uint32_t code[TABLES][CODES];
+    uint64_t zero, under_pos, under_neg;
+} tally;
+
+typedef struct {
+    float sum, sumsq, min, max;
+    uint32_t zeros;
+} block_sums;
+
+/* The loops, compiled once for each instruction set (block.c). */
+typedef struct {
+    void (*moments)(const float *x, int n, block_sums *out);
+    /* Also diff = fresh - old; dots = diff . grad and grad . grad (grad may be NULL); with roll,
+     * old becomes fresh. */
+    void (*update)(const float *fresh, float *old, const float *grad, int n, int roll, float *diff,
+                   block_sums *now, block_sums *change, float *dots);
+    void (*widen_half)(const uint16_t *x, int n, float *out);
+    void (*widen_bfloat)(const uint16_t *x, int n, float *out);
+    uint32_t (*outside)(const float *x, int n, float low, float high);
+    void (*tally)(const float *x, int n, tally *t);
+    uint32_t (*zeros)(const float *x, int n);
+    /* active[u] += number of the given rows in which |x| > floor for unit u. */
+    void (*active)(const float *x, int n, float floor, uint32_t *active);
+} loops;
+
+extern const loops loops_baseline;
+#ifdef WITH_AVX2
+extern const loops loops_avx2;
+#endif
+
+/* The careful path, for blocks with non-finite or extreme values and for float64 (exact.c). */
+void exact_f32(const float *x, int64_t n, double *sums);
+void exact_f64(const double *x, int64_t n, double *sums);
+void exact_bins_f64(const double *x, int64_t n, uint32_t *bins);
+
+#endif

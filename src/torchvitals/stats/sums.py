@@ -1,0 +1,95 @@
+"""The nine sums of a tensor, how they merge, and what is derived from them. Plain numpy.
+
+A block of sums is a float64 array of shape (…, 9) in the order of `FIELDS`. Merging is exact for
+counts, minima and maxima, and float64 addition for the rest: associative up to rounding, with
+`identity()` as its neutral element.
+
+    count     elements, non-finite ones included
+    sum       Σ x    over the finite elements
+    sumsq     Σ x²   over the finite elements
+    min, max  over the finite elements (+inf, −inf when there are none)
+    zeros     elements equal to zero (both signs)
+    nan, posinf, neginf   elements that are not finite
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FIELDS = ("count", "sum", "sumsq", "min", "max", "zeros", "nan", "posinf", "neginf")
+COUNT, SUM, SUMSQ, MIN, MAX, ZEROS, NAN, POSINF, NEGINF = range(len(FIELDS))
+
+Sums: TypeAlias = NDArray[np.float64]
+
+STATS = (
+    "norm",
+    "rms",
+    "mean",
+    "std",
+    "min",
+    "max",
+    "zero_frac",
+    "num_nan",
+    "num_posinf",
+    "num_neginf",
+)
+"""What `derive` gives, in the order of its columns."""
+
+_ADDED = np.array([name not in {"min", "max"} for name in FIELDS])
+
+
+def identity(*shape: int) -> Sums:
+    """The sums of no elements at all."""
+    sums = np.zeros((*shape, len(FIELDS)))
+    sums[..., MIN] = np.inf
+    sums[..., MAX] = -np.inf
+    return sums
+
+
+def merge(a: Sums, b: Sums) -> Sums:
+    """The sums of the union of two disjoint sets of elements."""
+    out = a + b
+    out[..., MIN] = np.minimum(a[..., MIN], b[..., MIN])
+    out[..., MAX] = np.maximum(a[..., MAX], b[..., MAX])
+    return out
+
+
+def merge_groups(sums: Sums, starts: NDArray[np.intp]) -> Sums:
+    """Merge runs of lines: line `i` of the result covers `sums[starts[i]:starts[i + 1]]`.
+
+    No run may be empty.
+    """
+    out = np.add.reduceat(sums, starts, axis=0)
+    out[:, MIN] = np.minimum.reduceat(sums[:, MIN], starts)
+    out[:, MAX] = np.maximum.reduceat(sums[:, MAX], starts)
+    return out
+
+
+def derive(sums: Sums) -> NDArray[np.float64]:
+    """The columns of `STATS` for each line of sums.
+
+        norm = √Σx²      rms = √(Σx² / n)      mean = Σx / n      std = √(rms² − mean²)
+
+    with n the number of finite elements (std divides by n, not n − 1). A tensor without any finite
+    element has NaN for all of these but its counts; its norm is NaN too, not 0.
+    """
+    count = sums[..., COUNT]
+    bad = sums[..., NAN] + sums[..., POSINF] + sums[..., NEGINF]
+    finite = count - bad
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = sums[..., SUM] / finite
+        square = sums[..., SUMSQ] / finite
+        out = np.empty((*sums.shape[:-1], len(STATS)))
+        empty = finite <= 0
+        out[..., 0] = np.where(empty, np.nan, np.sqrt(sums[..., SUMSQ]))
+        out[..., 1] = np.sqrt(square)
+        out[..., 2] = mean
+        out[..., 3] = np.sqrt(np.maximum(square - mean * mean, 0.0))
+        out[..., 4] = np.where(empty, np.nan, sums[..., MIN])
+        out[..., 5] = np.where(empty, np.nan, sums[..., MAX])
+        out[..., 6] = sums[..., ZEROS] / count
+    out[..., 7:10] = sums[..., NAN : NEGINF + 1]
+    return out
