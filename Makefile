@@ -1,0 +1,81 @@
+# Everything a newcomer or the CI runs. Needs Python ≥ 3.11 and make; the rest is fetched into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt
+
+# Reinstall when what is built, or what it is built with, changes.
+INPUTS := pyproject.toml constraints.txt CMakeLists.txt src/torchvitals/__init__.py \
+          $(wildcard src/torchvitals/stats/native/*.[ch])
+RUNTIME := $(VENV)/.runtime
+DEV := $(VENV)/.dev
+PEERS := $(VENV)/.peers
+
+# say WHAT, COMMANDS: one plain line before, one with the seconds after.
+define say
+	@printf '%s …\n' '$(1)'; begin=$$(date +%s); \
+	$(2); status=$$?; \
+	if [ $$status -ne 0 ]; then printf '%s: failed.\n' '$(1)' >&2; exit $$status; fi; \
+	printf '  done in %s s\n' $$(($$(date +%s) - begin))
+endef
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench docs clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+
+demo: $(RUNTIME)  ## train a small model for about a minute and show what torchvitals sees
+	@$(BIN)/vitals demo
+
+test: lint $(DEV)  ## what the CI runs: lint, tests, documentation
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(MAKE) --no-print-directory docs
+
+lint: $(DEV)  ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(PEERS)  ## measure the kernel, the store and the overhead beside its peers
+	$(BIN)/python bench/kernel.py
+	$(BIN)/python bench/store.py
+	$(BIN)/python bench/overhead.py
+
+docs: $(DEV)  ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+clean:  ## remove everything made here: .venv, builds, caches
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	    .import_linter_cache
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    printf '%s\n' "torchvitals needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo not there)." \
+	        'Name another one: make PYTHON=/path/to/python3.12 …' >&2; exit 1; }
+	$(call say,Making a virtual environment in $(VENV),$(PYTHON) -m venv $(VENV) || \
+	    { rm -rf $(VENV); echo "Install your system's venv package (Debian: python3-venv)." >&2; false; })
+
+# The build tools live in the environment, so that installs need no second, isolated one.
+$(RUNTIME): $(INPUTS) | $(BIN)/python
+	$(call say,Fetching PyTorch and the build tools (a minute or two the first time),\
+	    $(PIP) --upgrade pip && $(PIP) torch numpy scikit-build-core cmake ninja)
+	$(call say,Installing torchvitals and compiling its kernel,\
+	    rm -rf build && $(PIP) --no-build-isolation -e .)
+	@$(BIN)/python -c 'from torchvitals.stats.native.library import simd; s = simd(); \
+	    print(f"  the C kernel was built ({s})" if s else \
+	          "  no C compiler here: the slower torch backend serves")'
+	@touch $@
+
+$(DEV): $(RUNTIME)
+	$(call say,Fetching the tools for tests$(comma) checks and documentation,\
+	    $(PIP) --no-build-isolation -e '.[dev]')
+	@touch $@
+
+$(PEERS): $(DEV) bench/requirements.txt
+	$(call say,Fetching the peers to measure against,$(PIP) -r bench/requirements.txt)
+	@touch $@
+
+comma := ,
