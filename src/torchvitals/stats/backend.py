@@ -50,6 +50,22 @@ class Measured:
         return self
 
 
+@dataclass(slots=True)
+class Activity:
+    """Counters of how often each unit of a layer was active, in a sample of its rows.
+
+    The tensor is outer × `units` × `inner`; of its outer · inner rows one in `step` is looked at.
+    """
+
+    units: int
+    inner: int
+    step: int
+    floor: float
+    """A unit is active where |x| > floor."""
+    counts: Tensor
+    """int32 of length `units`, on the tensor's device."""
+
+
 class Backend(Protocol):
     """Measures lists of tensors; all of one call live on devices this backend can read."""
 
@@ -61,8 +77,13 @@ class Backend(Protocol):
         *,
         stride: int = 0,
         ends: NDArray[np.float32] | None = None,
+        activity: Sequence[Activity | None] | None = None,
     ) -> Measured:
-        """Sums of each tensor; histograms with `stride` ≥ 1 (1 takes every element)."""
+        """Sums of each tensor; histograms with `stride` ≥ 1 (1 takes every element).
+
+        `ends`: (low, high) of each tensor, to count what lies at or beyond them; (−inf, inf) for
+        tensors without ends. `activity`: counters of active units to add to.
+        """
 
     def measure_update(
         self,
@@ -74,9 +95,6 @@ class Backend(Protocol):
         roll: bool = False,
     ) -> Measured:
         """Sums of `new` and of `new − old` in one pass. With `roll`, `old` becomes `new`."""
-
-    def active(self, tensor: Tensor, units: int, inner: int, step: int, floor: float) -> Any:
-        """Per unit: in how many of the rows looked at |x| > floor."""
 
 
 def choose_backend(name: str = "auto") -> Backend:

@@ -1,1 +1,1 @@
-"""The C kernel and its loader. `kernel.c` is the way in, `block.c` the loops, `exact.c` the care."""
+"""The C kernel and its loader. Start at `kernel.c`; `block.c` has the loops, `exact.c` the care."""

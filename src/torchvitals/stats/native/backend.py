@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +17,8 @@ from torch import Tensor
 from torchvitals.record import VitalsError
 from torchvitals.record.bins import NUM_BINS, ZERO_BIN
 from torchvitals.stats import sums as s
-from torchvitals.stats.backend import Measured
-from torchvitals.stats.native.library import Batch, kernel, pool
+from torchvitals.stats.backend import Activity, Measured
+from torchvitals.stats.native.library import ACTIVITY, Batch, kernel, pool
 from torchvitals.stats.readable import readable
 
 CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
@@ -42,6 +41,7 @@ class NativeBackend:
         *,
         stride: int = 0,
         ends: NDArray[np.float32] | None = None,
+        activity: Sequence[Activity | None] | None = None,
     ) -> Measured:
         """Sums of each tensor; histograms with `stride` ≥ 1."""
         table = Table(tensors)
@@ -51,6 +51,9 @@ class NativeBackend:
             ends = np.ascontiguousarray(ends, dtype=np.float32)
             out.outside = np.zeros(len(tensors))
             batch.ends, batch.outside = ends.ctypes.data, out.outside.ctypes.data
+        if activity is not None:
+            counters = activity_table(activity)
+            batch.active = counters.ctypes.data
         batch.sums = out.sums.ctypes.data
         if out.bins is not None:
             batch.bins = out.bins.ctypes.data
@@ -99,17 +102,6 @@ class NativeBackend:
             batch.bins, batch.delta_bins = out.bins.ctypes.data, out.delta_bins.ctypes.data
         self._run(batch)
         return out
-
-    def active(self, tensor: Tensor, units: int, inner: int, step: int, floor: float) -> Any:
-        """Per unit: in how many of the rows looked at |x| > floor."""
-        dense, _ = readable(tensor)
-        counts = np.zeros(units, dtype=np.uint32)
-        outer = dense.numel() // (units * inner) if units * inner else 0
-        looked = self._library.torchvitals_active(
-            dense.data_ptr(), CODES[dense.dtype], outer, units, inner, step, floor,
-            counts.ctypes.data,
-        )  # fmt: skip
-        return counts, looked
 
     def _run(self, batch: Batch) -> None:
         if self._library.torchvitals_measure(ctypes.byref(batch)):
@@ -166,6 +158,19 @@ class Table:
         num = len(self.tensors)
         bins = np.empty((num, NUM_BINS), dtype=np.uint32) if stride else None
         return Measured(sums=np.empty((num, len(s.FIELDS))), bins=bins)
+
+
+def activity_table(activity: Sequence[Activity | None]) -> NDArray[np.void]:
+    """The kernel's table of unit counters; lines without any have no units."""
+    return np.array(
+        [
+            (0, 1, 1, 0, 0.0)
+            if a is None
+            else (a.units, a.inner, a.step, a.counts.data_ptr(), a.floor)
+            for a in activity
+        ],
+        dtype=ACTIVITY,
+    )
 
 
 def add_zeros(out: Measured, line: int, zeros: int) -> None:

@@ -17,7 +17,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-#define ABI_VERSION 2
+#define ABI_VERSION 3
 
 /* Elements of a chunk: long enough that handing it out costs nothing, short enough to balance. */
 enum { CHUNK = 64 * BLOCK };
@@ -35,6 +35,14 @@ enum { SMALL = 4096 };
 
 typedef void (*parallel_fn)(void (*work)(void *), void *data, unsigned threads, unsigned flags);
 
+/* How often each unit of a layer is active, |x| > floor, in a sample of the rows: the tensor is
+ * outer x units x inner, and of its outer x inner rows one in `step` is looked at. */
+typedef struct {
+    int64_t units, inner, step;
+    uint64_t counts; /* address of `units` uint32, added to */
+    double floor;
+} activity;
+
 typedef struct {
     int64_t num;          /* tensors */
     const uint64_t *data; /* addresses of their values */
@@ -47,6 +55,7 @@ typedef struct {
     double *delta_sums;     /* num x FIELDS, with old */
     double *dots;           /* num x 3, with grad: delta . grad, delta^2, grad^2 */
     double *outside;        /* num, with ends */
+    const activity *active; /* NULL, or what to count a unit in each tensor (units 0: nothing) */
     uint32_t *bins;         /* NULL, or num x NUM_BINS */
     uint32_t *delta_bins;   /* NULL, or num x NUM_BINS */
     parallel_fn parallel;   /* NULL: run on the calling thread */
@@ -329,10 +338,32 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
     int constant = take(&now, x, n, s->sums);
     const runs r = runs_of(at, n, b->count[k], b->stride);
     if (b->bins) tally_block(loop, x, n, r, constant, &d->fresh);
-    if (b->ends) s->outside += loop->outside(x, n, b->ends[2 * k], b->ends[2 * k + 1]);
+    if (b->ends && b->ends[2 * k] > -INFINITY)
+        s->outside += loop->outside(x, n, b->ends[2 * k], b->ends[2 * k + 1]);
     if (!b->old) return;
     constant = take(&change, d->diff, n, s->delta);
     if (b->delta_bins) tally_block(loop, d->diff, n, r, constant, &d->delta);
+}
+
+static void count_active(const batch *b, int64_t k, const loops *loop, float *room) {
+    const activity *a = b->active + k;
+    const int dtype = b->dtype[k];
+    uint32_t *counts = (uint32_t *)(uintptr_t)a->counts;
+    const int64_t rows = b->count[k] / a->units;
+    for (int64_t row = 0; row < rows; row += a->step) {
+        const int64_t at = row / a->inner * a->units * a->inner + row % a->inner;
+        for (int64_t u = 0; u < a->units && a->inner == 1 && dtype != F64; u += BLOCK) {
+            int n = a->units - u < BLOCK ? (int)(a->units - u) : BLOCK;
+            loop->active(as_float(loop, b->data[k], dtype, at + u, n, room), n, (float)a->floor,
+                         counts + u);
+        }
+        for (int64_t u = 0; u < a->units && (a->inner != 1 || dtype == F64); u++) {
+            const int64_t i = at + u * a->inner;
+            double v = dtype == F64 ? ((const double *)(uintptr_t)b->data[k])[i]
+                                    : *as_float(loop, b->data[k], dtype, i, 1, room);
+            counts[u] += v > a->floor || v < -a->floor;
+        }
+    }
 }
 
 static void do_chunk(const job *j, int64_t k, int64_t chunk, desk *d) {
@@ -364,6 +395,8 @@ static void work(void *data) {
             d.tensor = k;
         }
         do_chunk(j, k, chunk, &d);
+        if (b->active && b->active[k].units && chunk == j->first[k])
+            count_active(b, k, j->loop, d.wide);
     }
     leave(b, &d);
 }
@@ -456,31 +489,4 @@ EXPORT void torchvitals_gather(const gather *g) {
             if (line >= all) line -= all;
         }
     }
-}
-
-/* How often each unit of a layer was active: |x| > floor, in a sample of the rows.
- * The tensor is outer x units x inner; `step` rows of outer x inner lie between two looked at.
- * Returns the number of rows looked at. */
-EXPORT int64_t torchvitals_active(uint64_t data, int dtype, int64_t outer, int64_t units,
-                                  int64_t inner, int64_t step, float floor, uint32_t *counts) {
-    float room[BLOCK];
-    int64_t looked = 0;
-    for (int64_t row = 0; row < outer * inner; row += step, looked++) {
-        const int64_t at = row / inner * units * inner + row % inner;
-        if (inner == 1 && dtype != F64) {
-            for (int64_t u = 0; u < units; u += BLOCK) {
-                int n = units - u < BLOCK ? (int)(units - u) : BLOCK;
-                chosen->active(as_float(chosen, data, dtype, at + u, n, room), n, floor,
-                               counts + u);
-            }
-            continue;
-        }
-        for (int64_t u = 0; u < units; u++) {
-            const int64_t i = at + u * inner;
-            double v = dtype == F64 ? ((const double *)(uintptr_t)data)[i]
-                                    : *as_float(chosen, data, dtype, i, 1, room);
-            counts[u] += v > floor || v < -floor;
-        }
-    }
-    return looked;
 }

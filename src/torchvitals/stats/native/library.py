@@ -12,11 +12,18 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import torch
 
 log = logging.getLogger("torchvitals")
 
-ABI = 2
+ABI = 3
+
+
+ACTIVITY = np.dtype(
+    [("units", "i8"), ("inner", "i8"), ("step", "i8"), ("counts", "u8"), ("floor", "f8")]
+)
+"""`activity` of kernel.c."""
 
 
 class Batch(ctypes.Structure):
@@ -34,6 +41,7 @@ class Batch(ctypes.Structure):
         ("delta_sums", ctypes.c_void_p),
         ("dots", ctypes.c_void_p),
         ("outside", ctypes.c_void_p),
+        ("active", ctypes.c_void_p),
         ("bins", ctypes.c_void_p),
         ("delta_bins", ctypes.c_void_p),
         ("parallel", ctypes.c_void_p),
@@ -81,17 +89,6 @@ def kernel() -> ctypes.CDLL | None:
     library.torchvitals_gather.restype = None
     library.torchvitals_simd.restype = ctypes.c_char_p
     library.torchvitals_use.argtypes = [ctypes.c_char_p]
-    library.torchvitals_active.restype = ctypes.c_int64
-    library.torchvitals_active.argtypes = [
-        ctypes.c_uint64,
-        ctypes.c_int,
-        ctypes.c_int64,
-        ctypes.c_int64,
-        ctypes.c_int64,
-        ctypes.c_int64,
-        ctypes.c_float,
-        ctypes.c_void_p,
-    ]
     return library
 
 

@@ -1,0 +1,295 @@
+"""Activations: what the layers put out, over all calls and micro-batches of a step.
+
+One hook for all modules, put in place for the length of a monitored step: between monitored steps
+there is nothing to call, and the model itself carries no trace of us
+(docs/decisions/0005-global-forward-hook.md).
+
+    activation/<module>/<stat>            rms, mean, std, min, max, zero_frac, num_nan …
+    activation/<module>/saturated_frac    share at the ends of a bounded activation
+    activation/<module>/dead_frac         share of units active in < 1 % of the rows seen lately
+
+A module that returns several tensors has sites ``name:out[0]``, ``name:out[key]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.utils.hooks import RemovableHandle
+
+from torchvitals.probes.probe import Notes, blank, to_float32
+from torchvitals.probes.tree import ModuleSite
+from torchvitals.probes.units import UnitCounters, UnitSnapshot, activity_floor, bounded_ends
+from torchvitals.record import MISSING, Counts, Key
+from torchvitals.stats import sums as s
+from torchvitals.stats.backend import Activity, Backend, Measured
+
+STATS = s.STATS[1:]
+"""Without the norm: it grows with the batch and says nothing of its own."""
+
+COLUMNS = (*STATS, "saturated_frac", "dead_frac")
+
+SMALL = 32768
+"""Outputs up to this many elements wait for company: one kernel call for many of them."""
+
+WAITING = 64
+"""How many outputs may wait."""
+
+
+@dataclass(slots=True)
+class Site:
+    """One output of one module."""
+
+    name: str
+    line: int
+    ends: tuple[float, float]
+    floor: float | None
+    """Activity floor of units, None where units can't die."""
+    settled: bool = False
+    """Its outputs were seen to stay as they are: they may wait."""
+    watched: Tensor | None = None
+    version: int = 0
+    activity: Activity | None = None
+
+
+@dataclass(slots=True)
+class ActivationRaw:
+    """Measurements of a step: lists of lines and their sums, and the unit counters."""
+
+    parts: list[tuple[list[int], Measured]]
+    units: UnitSnapshot | None
+    num_sites: int
+    lost: list[int]
+    """Lines whose tensor was overwritten while it waited."""
+
+
+class Activations:
+    """Measures the outputs of the chosen modules while it is open."""
+
+    def __init__(
+        self,
+        sites: Sequence[ModuleSite],
+        backend: Backend,
+        *,
+        stride: int,
+        eval_mode: bool = False,
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        self._modules: dict[nn.Module, str] = {site.module: site.name for site in sites}
+        self._backend = backend
+        self._stride = stride
+        self._eval_mode = eval_mode
+        self._on_error = on_error
+        self._single: dict[nn.Module, Site] = {}
+        self._several: dict[tuple[nn.Module, str], Site] = {}
+        self._sites: list[Site] = []
+        self.header: tuple[Key, ...] = ()
+        self._mask: NDArray[np.bool_] = np.zeros((0, len(COLUMNS)), dtype=bool)
+        self._units = UnitCounters()
+        self._handle: RemovableHandle | None = None
+        self._waiting: list[tuple[Site, Tensor, int]] = []
+        self._trial: list[Site] = []
+        self._parts: list[tuple[list[int], Measured]] = []
+        self._lost: list[int] = []
+
+    def open(self) -> None:
+        """Start seeing outputs."""
+        if self._handle is None and self._modules:
+            self._handle = register_module_forward_hook(self._hook)
+
+    def close(self) -> None:
+        """Stop seeing outputs."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _hook(self, module: nn.Module, _inputs: Any, output: Any) -> None:
+        name = self._modules.get(module)
+        if (
+            name is None
+            or not (module.training or self._eval_mode)
+            # Activation checkpointing runs the forward again inside the backward pass.
+            or torch._C._current_graph_task_id() != -1
+        ):
+            return
+        try:
+            self._see(module, name, output)
+        except Exception as error:  # nothing may reach the training from here
+            self._on_error(error)
+
+    def _see(self, module: nn.Module, name: str, output: Any) -> None:
+        if isinstance(output, Tensor):
+            site = self._single.get(module)
+            if site is None:
+                site = self._single[module] = self._new_site(name, module)
+            self._take(site, output)
+            return
+        for path, tensor in tensors_in(output):
+            site = self._several.get((module, path))
+            if site is None:
+                site = self._several[module, path] = self._new_site(f"{name}:out{path}", module)
+            self._take(site, tensor)
+
+    def _new_site(self, name: str, module: nn.Module) -> Site:
+        site = Site(
+            name=name,
+            line=len(self._sites),
+            ends=bounded_ends(module),
+            floor=activity_floor(module),
+        )
+        self._sites.append(site)
+        return site
+
+    def _take(self, site: Site, tensor: Tensor) -> None:
+        if tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()):
+            return
+        if site.floor is not None and site.activity is None:
+            site.activity = self._units.add(site.line, tensor, site.floor)
+        if tensor.numel() <= SMALL and tensor.is_cpu:
+            if site.settled:
+                self._waiting.append((site, tensor, tensor._version))
+                if len(self._waiting) >= WAITING:
+                    self.flush()
+                return
+            # Measure at once, and see at the step's end whether waiting would have been safe.
+            if site.watched is None:
+                site.watched, site.version = tensor, tensor._version
+                self._trial.append(site)
+        self._measure([site], [tensor])
+
+    def flush(self) -> None:
+        """Measure the outputs that wait."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        good = []
+        for entry in waiting:
+            site, tensor, version = entry
+            if tensor._version == version:
+                good.append(entry)
+            else:
+                # Overwritten in place after all: this call is lost, the next ones won't wait.
+                site.settled = False
+                self._lost.append(site.line)
+        if good:
+            self._measure([site for site, _, _ in good], [tensor for _, tensor, _ in good])
+
+    def _measure(self, sites: list[Site], tensors: list[Tensor]) -> None:
+        ends = activity = None
+        if any(site.ends[0] > -np.inf for site in sites):
+            ends = np.array([site.ends for site in sites], dtype=np.float32)
+        if any(site.activity is not None for site in sites):
+            activity = [
+                None if site.activity is None else self._units.count(site.activity, tensor)
+                for site, tensor in zip(sites, tensors, strict=True)
+            ]
+        measured = self._backend.measure(
+            [tensor.detach() if tensor.requires_grad else tensor for tensor in tensors],
+            stride=self._stride,
+            ends=ends,
+            activity=activity,
+        )
+        self._parts.append(([site.line for site in sites], measured))
+
+    def take(self) -> ActivationRaw:
+        """What this step measured; the next one starts afresh."""
+        self.flush()
+        for site in self._trial:
+            watched, site.watched = site.watched, None
+            site.settled = watched is not None and watched._version == site.version
+        self._trial.clear()
+        raw = ActivationRaw(self._parts, self._units.snapshot(), len(self._sites), self._lost)
+        self._parts, self._lost = [], []
+        return raw
+
+    def values(self, raw: ActivationRaw, _notes: Notes) -> NDArray[np.float32]:
+        """One value for each column."""
+        if raw.num_sites > len(self._mask):
+            self._grow(raw.num_sites)
+        table = blank((raw.num_sites, len(COLUMNS)))
+        lines, sums, outside = merged(raw.parts)
+        if len(lines):
+            table[lines, : len(STATS)] = to_float32(s.derive(sums)[:, 1:])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                table[lines, len(STATS)] = to_float32(outside / sums[:, s.COUNT])
+        if raw.units is not None:
+            dead_lines, dead = raw.units.dead_frac()
+            table[dead_lines, len(STATS) + 1] = to_float32(dead)
+        table[raw.lost] = MISSING
+        return table[self._mask[: raw.num_sites]]
+
+    def _grow(self, num: int) -> None:
+        """Columns for sites seen for the first time."""
+        sites = self._sites[:num]
+        self._mask = np.ones((num, len(COLUMNS)), dtype=bool)
+        self._mask[:, -2] = [site.ends[0] > -np.inf for site in sites]
+        self._mask[:, -1] = [site.floor is not None for site in sites]
+        self.header = tuple(
+            Key("activation", site.name, stat)
+            for site, wanted in zip(sites, self._mask, strict=True)
+            for stat, column in zip(COLUMNS, wanted, strict=True)
+            if column
+        )
+
+    def histograms(self, raw: ActivationRaw) -> tuple[tuple[tuple[str, str], ...], Counts] | None:
+        """Counts of each site, added up over its calls."""
+        parts = [(lines, m.host().bins) for lines, m in raw.parts if m.bins is not None]
+        if not parts:
+            return None
+        lines = np.concatenate([lines for lines, _ in parts])
+        order, starts = runs(lines)
+        counts = np.concatenate([bins for _, bins in parts])
+        if len(starts) < len(lines):
+            counts = np.add.reduceat(counts[order], starts, axis=0, dtype=np.uint32)
+            lines = lines[order][starts]
+        return tuple(("activation", self._sites[line].name) for line in lines), counts
+
+
+def merged(
+    parts: list[tuple[list[int], Measured]],
+) -> tuple[NDArray[np.intp], s.Sums, NDArray[np.float64]]:
+    """Lines, their sums over all calls, and how many elements lay at the ends."""
+    if not parts:
+        return np.empty(0, dtype=np.intp), s.identity(0), np.empty(0)
+    for _, measured in parts:
+        measured.host()
+    lines = np.concatenate([np.array(lines, dtype=np.intp) for lines, _ in parts])
+    sums = np.concatenate([measured.sums for _, measured in parts])
+    outside = np.concatenate(
+        [np.zeros(len(ls)) if m.outside is None else m.outside for ls, m in parts]
+    )
+    order, starts = runs(lines)
+    return (
+        lines[order][starts],
+        s.merge_groups(sums[order], starts),
+        np.add.reduceat(outside[order], starts),
+    )
+
+
+def runs(lines: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """An order that brings equal lines together, and where each run begins."""
+    order = np.argsort(lines, kind="stable")
+    starts = np.flatnonzero(np.diff(lines[order], prepend=-1))
+    return order, starts
+
+
+def tensors_in(output: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a module's output, with the way to each: ``[0]``, ``[logits]``, ``[1][0]``."""
+    if isinstance(output, Tensor):
+        yield path, output
+    elif isinstance(output, Mapping):
+        for key, value in output.items():
+            yield from tensors_in(value, f"{path}[{key}]")
+    elif isinstance(output, (list, tuple)):
+        for index, value in enumerate(output):
+            yield from tensors_in(value, f"{path}[{index}]")
+    elif is_dataclass(output) and not isinstance(output, type):
+        for entry in fields(output):
+            yield from tensors_in(getattr(output, entry.name), f"{path}[{entry.name}]")

@@ -1,0 +1,98 @@
+"""Catches gradient clipping, however the functions were imported.
+
+`clip_grad_norm_` and `clip_grad_value_` are `no_grad` wrappers around the real function. Swapping
+that function inside the wrapper reaches every reference to it, also one taken by
+``from torch.nn.utils import clip_grad_norm_`` long before the monitor came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad
+
+from torchvitals.record import VitalsError
+
+Before = Callable[[list[Tensor]], Any]
+After = Callable[[Any, float, Any], None]
+
+
+class ClipCatcher:
+    """Calls `before(parameters)` and `after(what before gave, limit, norm)` around each clipping.
+
+    The norm is what `clip_grad_norm_` returned; None for clipping by value. Both callbacks must not
+    raise.
+    """
+
+    def __init__(self, before: Before, after: After) -> None:
+        self._before, self._after = before, after
+        self._undo: list[Callable[[], None]] = []
+
+    def install(self) -> None:
+        """Start catching."""
+        for function, limit_name, by_norm in (
+            (clip_grad.clip_grad_norm_, "max_norm", True),
+            (clip_grad.clip_grad_value_, "clip_value", False),
+        ):
+            cell = _inner_cell(function)
+            original = cell.cell_contents
+            cell.cell_contents = ours = self._around(original, limit_name, by_norm)
+            self._undo.append(partial(_restore, cell, original, ours))
+
+    def remove(self) -> None:
+        """Stop catching."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _around(
+        self, function: Callable[..., Any], limit_name: str, by_norm: bool
+    ) -> Callable[..., Any]:
+        catcher = self
+
+        @wraps(function)
+        def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+            # A generator can be walked once: the original gets the list instead.
+            if not isinstance(parameters, Tensor):
+                parameters = list(parameters)
+            limit = args[0] if args else kwargs.get(limit_name)
+            listed = [parameters] if isinstance(parameters, Tensor) else parameters
+            note = catcher._before(listed)
+            result = function(parameters, *args, **kwargs)
+            if note is not None:
+                catcher._after(note, float(limit), result if by_norm else None)  # type: ignore[arg-type]
+            return result
+
+        clip.__vitals_original__ = function  # type: ignore[attr-defined]
+        return clip
+
+
+def _inner_cell(function: Callable[..., Any]) -> Any:
+    """The closure cell in which a `no_grad` wrapper keeps the function it wraps."""
+    code, closure = function.__code__, function.__closure__ or ()
+    for name, cell in zip(code.co_freevars, closure, strict=True):
+        if name == "func":
+            return cell
+    raise VitalsError(
+        f"{function.__name__} of torch {torch.__version__} is not built as expected, so clipping "
+        "can't be seen; gradients are measured at the optimizer's step instead"
+    )
+
+
+def _restore(cell: Any, original: Any, ours: Any) -> None:
+    if cell.cell_contents is ours:
+        cell.cell_contents = original
+        return
+    # Another monitor wrapped ours: take our layer out of its chain.
+    outer = cell.cell_contents
+    while outer is not None:
+        inner = getattr(outer, "__vitals_original__", None)
+        if inner is ours:
+            index = outer.__code__.co_freevars.index("function")
+            outer.__closure__[index].cell_contents = original
+            outer.__vitals_original__ = original
+            return
+        outer = inner

@@ -1,0 +1,146 @@
+"""Gradients: per parameter before clipping, norms of every module subtree, what clipping did.
+
+They are read where they are final: in the optimizer's pre-step hook, or just before a clipping
+call. Gradient accumulation needs nothing more: `.grad` holds the sum.
+
+    gradient/<parameter>/<stat>     the ten statistics
+    gradient/<module>/norm          √Σ g² over the subtree; the root is the overall norm
+    gradient/[root module]/clipped_norm, clip_ratio (= norm / max_norm), clip_value
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchvitals.probes.probe import Notes, blank, stat_keys, to_float32
+from torchvitals.probes.tree import Subtrees, Tree
+from torchvitals.record import ROOT, Counts, Key
+from torchvitals.stats import sums as s
+from torchvitals.stats.backend import Backend, Measured
+
+OVERALL = ("clipped_norm", "clip_ratio", "clip_value")
+
+
+@dataclass(slots=True)
+class Clip:
+    """One clipping call."""
+
+    lines: list[int]
+    limit: float
+    norm: Tensor | float | None
+    """The total norm it returned (by norm), None (by value)."""
+
+
+@dataclass(slots=True)
+class GradientRaw:
+    """Measurements of a step: each a list of lines and their sums."""
+
+    before: list[tuple[list[int], Measured]] = field(default_factory=list)
+    after: list[tuple[list[int], Measured]] = field(default_factory=list)
+    """Measured again because clipping by value changes every tensor differently."""
+    clips: list[Clip] = field(default_factory=list)
+
+
+class Gradients:
+    """Measures `.grad` of the chosen parameters."""
+
+    def __init__(self, tree: Tree, chosen: Sequence[int], backend: Backend, stride: int) -> None:
+        self._sites = [tree.parameters[index] for index in chosen]
+        self._parameters = [site.parameter for site in self._sites]
+        self._line = {id(site.parameter): line for line, site in enumerate(self._sites)}
+        self._chosen = np.array(chosen, dtype=np.intp)
+        self._num_parameters = len(tree.parameters)
+        self._backend = backend
+        self._stride = stride
+        self._subtrees = Subtrees(tree, chosen)
+        names = [site.name for site in self._sites]
+        self.header = (
+            *stat_keys("gradient", names),
+            *(Key("gradient", name, "norm") for name in self._subtrees.names),
+            *(Key("gradient", ROOT, stat) for stat in OVERALL),
+        )
+        self._histogram_sites = [("gradient", name) for name in names]
+        self._raw = GradientRaw()
+        self._done: set[int] = set()
+
+    def before_clip(self, parameters: Iterable[Tensor]) -> list[int]:
+        """Measure what is about to be clipped; returns the lines it covers."""
+        lines = [line for p in parameters if (line := self._line.get(id(p))) is not None]
+        self._measure([line for line in lines if line not in self._done])
+        return lines
+
+    def clipped(self, lines: list[int], limit: float, norm: Tensor | float | None) -> None:
+        """Remember what a clipping call did."""
+        if lines:
+            self._raw.clips.append(Clip(lines, limit, norm))
+
+    def before_step(self, parameters: Iterable[Tensor]) -> None:
+        """Measure the gradients the optimizer is about to use, unless clipping did already."""
+        lines = [line for p in parameters if (line := self._line.get(id(p))) is not None]
+        self._measure([line for line in lines if line not in self._done])
+        by_value = {line for clip in self._raw.clips if clip.norm is None for line in clip.lines}
+        again = [line for line in lines if line in by_value]
+        if again:
+            self._raw.after.append((again, self._backend.measure(self._grads(again))))
+
+    def forget(self) -> None:
+        """Drop what was measured: a closure ran again, and its gradients are the newer ones."""
+        self._raw, self._done = GradientRaw(), set()
+
+    def take(self) -> GradientRaw:
+        """What this step measured; the next one starts afresh."""
+        raw = self._raw
+        self.forget()
+        return raw
+
+    def _grads(self, lines: list[int]) -> list[Tensor]:
+        return [grad for line in lines if (grad := self._parameters[line].grad) is not None]
+
+    def _measure(self, lines: list[int]) -> None:
+        lines = [line for line in lines if self._parameters[line].grad is not None]
+        if lines:
+            self._done.update(lines)
+            measured = self._backend.measure(self._grads(lines), stride=self._stride)
+            self._raw.before.append((lines, measured))
+
+    def values(self, raw: GradientRaw, notes: Notes) -> NDArray[np.float32]:
+        """One value for each column."""
+        num = len(self._sites)
+        table = blank((num, len(s.STATS)))
+        sumsq = np.full(num, np.nan)
+        for lines, measured in raw.before:
+            sums = measured.host().sums
+            table[lines] = to_float32(s.derive(sums))
+            sumsq[lines] = sums[:, s.SUMSQ]
+        after = sumsq.copy()
+        ratio = value = np.nan
+        for clip in raw.clips:
+            if clip.norm is None:
+                value = clip.limit
+                continue
+            norm = float(clip.norm)
+            after[clip.lines] *= min(1.0, clip.limit / (norm + 1e-6)) ** 2
+            ratio = norm / clip.limit if clip.limit else np.inf
+        for lines, measured in raw.after:
+            after[lines] = measured.host().sums[:, s.SUMSQ]
+        notes.gradient_sumsq[self._chosen] = after
+        total = np.sqrt(np.nansum(after)) if not np.isnan(after).all() else np.nan
+        overall = blank(len(OVERALL))
+        for place, number in enumerate((total, ratio, value)):
+            if not np.isnan(number):
+                overall[place] = number
+        norms = np.sqrt(self._subtrees.add_up(sumsq))
+        return np.concatenate([table.ravel(), to_float32(norms), overall])
+
+    def histograms(self, raw: GradientRaw) -> tuple[tuple[tuple[str, str], ...], Counts] | None:
+        """Counts of each gradient measured."""
+        parts = [(lines, m.host().bins) for lines, m in raw.before if m.bins is not None]
+        if not parts:
+            return None
+        sites = tuple(self._histogram_sites[line] for lines, _ in parts for line in lines)
+        return sites, np.concatenate([bins for _, bins in parts])

@@ -1,0 +1,156 @@
+"""Units of a layer that never fire, and activations stuck at their ends.
+
+A unit is dead when it is active in fewer than 1 % of the rows seen over many batches, not when it
+is silent in one: 70 % zeros after a ReLU are normal. One counter a unit, over a window that moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn, zeros
+from torch import cat as torch_cat
+from torch import int32 as torch_int32
+
+from torchvitals.stats.backend import Activity
+
+ROWS = 64
+"""Rows of a batch looked at."""
+WINDOW = 32
+"""Monitored steps after which the older half of the counts is dropped."""
+MIN_STEPS, MIN_ROWS = 8, 256
+"""What must have been seen before a unit can be called dead."""
+DEAD_SHARE = 0.01
+
+END_SHARE = 0.025
+"""Saturated: within this share of the range of either end (tanh: |x| ≥ 0.95)."""
+
+_FLOORS: dict[type[nn.Module], float] = {
+    nn.ReLU: 0.0,
+    nn.ReLU6: 0.0,
+    nn.Threshold: 0.0,
+    # These approach zero without reaching it.
+    nn.GELU: 1e-3,
+    nn.SiLU: 1e-3,
+    nn.Mish: 1e-3,
+    nn.Softplus: 1e-3,
+    nn.Hardswish: 1e-3,
+}
+
+_ENDS: dict[type[nn.Module], tuple[float, float]] = {
+    nn.Tanh: (-1.0, 1.0),
+    nn.Softsign: (-1.0, 1.0),
+    nn.Sigmoid: (0.0, 1.0),
+    nn.Hardsigmoid: (0.0, 1.0),
+}
+
+
+def activity_floor(module: nn.Module) -> float | None:
+    """Above which magnitude a unit of this activation counts as active; None: it can't die."""
+    return _FLOORS.get(type(module))
+
+
+def bounded_ends(module: nn.Module) -> tuple[float, float]:
+    """Beyond which values this activation is saturated; (−inf, inf) if it has no ends."""
+    ends = _ENDS.get(type(module))
+    if ends is None and isinstance(module, nn.Hardtanh) and not isinstance(module, nn.ReLU6):
+        ends = (float(module.min_val), float(module.max_val))
+    if ends is None:
+        return -np.inf, np.inf
+    margin = END_SHARE * (ends[1] - ends[0])
+    return ends[0] + margin, ends[1] - margin
+
+
+@dataclass(slots=True)
+class UnitSnapshot:
+    """The counters of all layers at a step."""
+
+    counts: Tensor
+    starts: NDArray[np.intp]
+    lines: NDArray[np.intp]
+    rows: NDArray[np.float64]
+
+    def dead_frac(self) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        """Lines for which enough was seen, and the share of their units that are dead."""
+        counts = self.counts.cpu().numpy()
+        units = np.diff(self.starts, append=len(counts))
+        dead = counts < DEAD_SHARE * np.repeat(self.rows, units)
+        share = np.add.reduceat(dead, self.starts, dtype=np.float64) / units
+        enough = self.rows >= MIN_ROWS
+        return self.lines[enough], share[enough]
+
+
+class UnitCounters:
+    """Counters of the layers whose units can die; two windows that take turns."""
+
+    def __init__(self) -> None:
+        self._lines: list[int] = []
+        self._activities: list[Activity] = []
+        self._before: list[Tensor] = []
+        self._rows: list[int] = []
+        self._rows_before: list[int] = []
+        self._place: dict[int, int] = {}
+        self._steps = 0
+        self._full = False
+
+    def add(self, line: int, tensor: Tensor, floor: float) -> Activity | None:
+        """Counters for a layer seen for the first time; None where its output has no units."""
+        if tensor.dim() == 0 or tensor.numel() == 0:
+            return None
+        units, inner = shape_of_units(tensor)
+        counts = zeros(units, dtype=torch_int32, device=tensor.device)
+        activity = Activity(units=units, inner=inner, step=1, floor=floor, counts=counts)
+        self._place[id(activity)] = len(self._lines)
+        self._lines.append(line)
+        self._activities.append(activity)
+        self._before.append(counts.clone())
+        self._rows.append(0)
+        self._rows_before.append(0)
+        return activity
+
+    def count(self, activity: Activity, tensor: Tensor) -> Activity | None:
+        """Ready the counters for this tensor; None where its shape is not the layer's any more."""
+        if tensor.numel() == 0:
+            return None
+        units, inner = shape_of_units(tensor)
+        if units != activity.units or tensor.device != activity.counts.device:
+            return None
+        rows = tensor.numel() // units
+        activity.inner = inner
+        activity.step = max(1, rows // ROWS) | 1  # odd: walks through all positions of an image
+        self._rows[self._place[id(activity)]] += -(-rows // activity.step)
+        return activity
+
+    def snapshot(self) -> UnitSnapshot | None:
+        """The counts of both windows together, and the turn of the window when it is due."""
+        if not self._activities:
+            return None
+        self._steps += 1
+        device = self._activities[0].counts.device
+        out = None
+        if self._full or self._steps >= MIN_STEPS:
+            now = torch_cat([a.counts.to(device) for a in self._activities])
+            now += torch_cat([before.to(device) for before in self._before])
+            sizes = np.array([a.units for a in self._activities], dtype=np.intp)
+            out = UnitSnapshot(
+                counts=now,
+                starts=np.cumsum(sizes) - sizes,
+                lines=np.array(self._lines, dtype=np.intp),
+                rows=np.array(self._rows, dtype=np.float64) + self._rows_before,
+            )
+        if self._steps >= WINDOW:
+            self._steps, self._full = 0, True
+            for place, activity in enumerate(self._activities):
+                self._before[place].copy_(activity.counts)
+                activity.counts.zero_()
+                self._rows_before[place], self._rows[place] = self._rows[place], 0
+        return out
+
+
+def shape_of_units(tensor: Tensor) -> tuple[int, int]:
+    """(units, inner): channels of an image batch (4-D and up), else the last dimension."""
+    if tensor.dim() >= 4:
+        return tensor.shape[1], tensor[0, 0].numel()
+    return tensor.shape[-1], 1

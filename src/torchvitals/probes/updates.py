@@ -1,0 +1,267 @@
+"""Weights and their real change: Δw = w after `optimizer.step()` − w before.
+
+Whatever happened inside the step (momentum, weight decay, clipping, a learning rate of each
+group) is in Δw; nothing is reconstructed from lr × gradient.
+
+    parameter/<parameter>/<stat>, parameter/<module>/norm
+    update/<parameter>/<stat>, ratio (= ‖Δw‖ / (‖w‖ + 1e−12)), cosine (of Δw and −g),
+                       lr_ratio (= ‖Δw‖ / ‖g‖ after clipping), frozen (1 after `PATIENCE` checks)
+    update/<module>/norm, ratio, lr_ratio       the root is the whole model
+
+"exact" keeps a copy of the weights; "sampled" keeps `sample_size` elements of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchvitals.probes.keeper import Keeper
+from torchvitals.probes.probe import Notes, blank, stat_keys, to_float32
+from torchvitals.probes.tree import Subtrees, Tree
+from torchvitals.record import Counts, Key
+from torchvitals.stats import sums as s
+from torchvitals.stats.backend import Backend, Measured
+from torchvitals.stats.sample import Plan
+
+EPSILON = 1e-12
+FROZEN_RATIO = 1e-12
+PATIENCE = 3
+"""Checks running with a ratio of at most FROZEN_RATIO before a parameter counts as frozen."""
+
+PER_PARAMETER = ("ratio", "cosine", "lr_ratio", "frozen")
+PER_MODULE = ("norm", "ratio", "lr_ratio")
+
+
+@dataclass(slots=True)
+class UpdateRaw:
+    """Measurements of a step: lists of lines and their sums."""
+
+    whole: list[tuple[list[int], Measured]] = field(default_factory=list)
+    """Sums of the weights; of Δw too when updates are exact."""
+    samples: list[tuple[list[int], Measured]] = field(default_factory=list)
+    """Sums over the samples of w and Δw."""
+
+
+class Updates:
+    """Measures the chosen parameters, and their change if `mode` asks for it."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        chosen: Sequence[int],
+        backend: Backend,
+        *,
+        mode: str | None,
+        parameters: bool,
+        stride: int,
+        sample_size: int,
+    ) -> None:
+        sites = [tree.parameters[index] for index in chosen]
+        self._chosen = np.array(chosen, dtype=np.intp)
+        self._num_parameters = len(tree.parameters)
+        self._names = [site.name for site in sites]
+        self._tensors: list[Tensor] = [site.parameter for site in sites]
+        self._line = {id(site.parameter): line for line, site in enumerate(sites)}
+        self._sizes = np.array([t.numel() for t in self._tensors], dtype=np.float64)
+        self._trainable = np.array([t.requires_grad for t in self._tensors])
+        self._backend = backend
+        self._mode = mode
+        self._parameters = parameters
+        self._stride = stride
+        self._subtrees = Subtrees(tree, chosen)
+        self.header = self._make_header()
+        self._raw = UpdateRaw()
+        self._measured: set[int] = set()
+        self._still = np.zeros(len(sites), dtype=np.int64)
+        self._keeper: Keeper | None = None
+        if mode == "exact":
+            self._keeper = Keeper(self._names, self._tensors)
+        elif mode == "sampled":
+            self._plan = Plan(self._names, self._tensors, sample_size)
+            self._rooms: list[tuple[Tensor, Tensor, Tensor]] | None = None
+
+    def _make_header(self) -> tuple[Key, ...]:
+        modules = self._subtrees.names
+        keys: list[Key] = []
+        if self._parameters:
+            keys += stat_keys("parameter", self._names)
+            keys += stat_keys("parameter", modules, ("norm",))
+        if self._mode:
+            keys += stat_keys("update", self._names, (*s.STATS, *PER_PARAMETER))
+            keys += stat_keys("update", modules, PER_MODULE)
+        return tuple(keys)
+
+    def before_step(self, parameters: Iterable[Tensor], step: int) -> None:
+        """Keep what the weights are now."""
+        lines = self._lines(parameters)
+        if not lines or not self._mode:
+            return
+        if self._keeper is not None:
+            self._keeper.keep(lines, step)
+            return
+        before = [self._room(line)[0] for line in lines]
+        self._fetch(lines, [self._tensors[line] for line in lines], before)
+
+    def after_step(self, parameters: Iterable[Tensor], step: int, *, again: bool) -> None:
+        """Measure the weights and their change. `again`: the next step is monitored too."""
+        lines = self._lines(parameters)
+        if not lines:
+            return
+        self._measured.update(lines)
+        tensors = [self._tensors[line] for line in lines]
+        grads = [tensor.grad for tensor in tensors]
+        if self._keeper is not None:
+            old = self._keeper.kept(lines)
+            measured = self._backend.measure_update(
+                tensors, old, grads, stride=self._stride, roll=again
+            )
+            self._keeper.rolled(lines, step if again else None)
+            self._raw.whole.append((lines, measured))
+            return
+        if self._parameters:
+            self._raw.whole.append((lines, self._backend.measure(tensors, stride=self._stride)))
+        if self._mode:
+            rooms = [self._room(line) for line in lines]
+            self._fetch(lines, tensors, [after for _, after, _ in rooms])
+            dense = [
+                line
+                for line, grad in enumerate(grads)
+                if grad is not None and grad.layout is torch.strided
+            ]
+            self._fetch(
+                [lines[k] for k in dense],
+                [grad for k in dense if (grad := grads[k]) is not None],
+                [rooms[k][2] for k in dense],
+            )
+            seen = set(dense)
+            self._raw.samples.append(
+                (
+                    lines,
+                    self._backend.measure_update(
+                        [after for _, after, _ in rooms],
+                        [before for before, _, _ in rooms],
+                        [room[2] if k in seen else None for k, room in enumerate(rooms)],
+                    ),
+                )
+            )
+
+    def at_end(self) -> None:
+        """Measure the parameters that no optimizer stepped."""
+        if self._parameters:
+            lines = [line for line in range(len(self._names)) if line not in self._measured]
+            if lines:
+                tensors = [self._tensors[line] for line in lines]
+                measured = self._backend.measure(tensors, stride=self._stride)
+                self._raw.whole.append((lines, measured))
+
+    def take(self) -> UpdateRaw:
+        """What this step measured; the next one starts afresh."""
+        raw, self._raw = self._raw, UpdateRaw()
+        self._measured = set()
+        return raw
+
+    def _lines(self, parameters: Iterable[Tensor]) -> list[int]:
+        return [line for p in parameters if (line := self._line.get(id(p))) is not None]
+
+    def _room(self, line: int) -> tuple[Tensor, Tensor, Tensor]:
+        if self._rooms is None:
+            before, after, grads = (self._plan.room(self._tensors) for _ in range(3))
+            self._rooms = list(zip(before, after, grads, strict=True))
+        return self._rooms[line]
+
+    def _fetch(self, lines: list[int], tensors: list[Tensor], rooms: list[Tensor]) -> None:
+        if lines:
+            self._plan.only(lines).fetch(tensors, rooms)
+
+    def values(self, raw: UpdateRaw, notes: Notes) -> NDArray[np.float32]:
+        """One value for each column."""
+        num = len(self._names)
+        weights = blank((num, len(s.STATS)))
+        weight_sumsq = np.full(num, np.nan)
+        for lines, measured in raw.whole:
+            sums = measured.host().sums
+            weights[lines] = to_float32(s.derive(sums))
+            weight_sumsq[lines] = sums[:, s.SUMSQ]
+        parts: list[NDArray[np.float32]] = []
+        if self._parameters:
+            norms = np.sqrt(self._subtrees.add_up(weight_sumsq))
+            parts += [weights.ravel(), to_float32(norms)]
+        if self._mode:
+            parts += self._changes(raw, notes, weight_sumsq)
+        return np.concatenate(parts) if parts else blank(0)
+
+    def _changes(
+        self, raw: UpdateRaw, notes: Notes, weight_sumsq: NDArray[np.float64]
+    ) -> list[NDArray[np.float32]]:
+        num = len(self._names)
+        table = blank((num, len(s.STATS) + len(PER_PARAMETER)))
+        change_sumsq = np.full(num, np.nan)
+        weight_sumsq = weight_sumsq.copy()
+        cosine = np.full(num, np.nan)
+        for lines, measured in (*raw.whole, *raw.samples):
+            if measured.delta_sums is None:
+                continue
+            sums, changes, dots = measured.sums, measured.delta_sums, measured.dots
+            derived = s.derive(changes)
+            # A sample stands for the whole tensor: its mean square times the tensor's size.
+            scale = self._sizes[lines] / np.maximum(sums[:, s.COUNT], 1.0)
+            derived[:, 0] *= np.sqrt(scale)
+            table[lines, : len(s.STATS)] = to_float32(derived)
+            change_sumsq[lines] = changes[:, s.SUMSQ] * scale
+            weight_sumsq[lines] = sums[:, s.SUMSQ] * scale
+            with np.errstate(divide="ignore", invalid="ignore"):
+                cosine[lines] = -dots[:, 0] / np.sqrt(dots[:, 1] * dots[:, 2])
+        gradient_sumsq = notes.gradient_sumsq[self._chosen]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.sqrt(change_sumsq) / (np.sqrt(weight_sumsq) + EPSILON)
+            lr_ratio = np.sqrt(change_sumsq / gradient_sumsq)
+        frozen = self._frozen(ratio)
+        for place, column in enumerate((ratio, cosine, lr_ratio, frozen), start=len(s.STATS)):
+            known = ~np.isnan(column)
+            table[known, place] = to_float32(column[known])
+        notes.parameter_sumsq, notes.update_ratio = weight_sumsq, ratio
+        return [table.ravel(), self._modules(change_sumsq, weight_sumsq, gradient_sumsq)]
+
+    def _modules(
+        self,
+        change: NDArray[np.float64],
+        weight: NDArray[np.float64],
+        gradient: NDArray[np.float64],
+    ) -> NDArray[np.float32]:
+        measured = ~np.isnan(change)
+        norm = np.sqrt(self._subtrees.add_up(change))
+        size = np.sqrt(self._subtrees.add_up(np.where(measured, weight, np.nan)))
+        slope = np.sqrt(self._subtrees.add_up(np.where(measured, gradient, np.nan)))
+        out = blank((len(norm), len(PER_MODULE)))
+        out[:, 0] = norm
+        out[:, 1] = norm / (size + EPSILON)
+        known = slope > 0
+        out[known, 2] = norm[known] / slope[known]
+        return out.ravel()
+
+    def _frozen(self, ratio: NDArray[np.float64]) -> NDArray[np.float64]:
+        """1 where a trainable parameter stood still for PATIENCE checks running, else 0."""
+        known = ~np.isnan(ratio)
+        still = known & (ratio <= FROZEN_RATIO) & self._trainable
+        self._still = np.where(still, self._still + 1, np.where(known, 0, self._still))
+        return np.where(known, (self._still >= PATIENCE).astype(np.float64), np.nan)
+
+    def histograms(self, raw: UpdateRaw) -> tuple[tuple[tuple[str, str], ...], Counts] | None:
+        """Counts of each weight and each exact change measured."""
+        sites: list[tuple[str, str]] = []
+        counts: list[Counts] = []
+        for lines, measured in raw.whole:
+            measured.host()
+            if measured.bins is not None and self._parameters:
+                sites += [("parameter", self._names[line]) for line in lines]
+                counts.append(measured.bins)
+            if measured.delta_bins is not None:
+                sites += [("update", self._names[line]) for line in lines]
+                counts.append(measured.delta_bins)
+        return (tuple(sites), np.concatenate(counts)) if counts else None
