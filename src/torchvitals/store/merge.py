@@ -63,7 +63,7 @@ def views(
         high = stop if cut is None else cut if stop is None else min(cut, stop)
         if start is not None and piece.high_step < start:
             continue
-        if high is not None and piece.low_step >= high:
+        if high is not None and (piece.low_step >= high or (start is not None and start >= high)):
             continue
         found.append(View(piece, start, high))
     return found
