@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
-from torchvitals.probes.probe import Notes, blank, to_float32
+from torchvitals.probes.probe import Notes, SiteNames, blank, to_float32
 from torchvitals.probes.tree import ModuleSite
 from torchvitals.probes.units import UnitCounters, UnitSnapshot, activity_floor, bounded_ends
 from torchvitals.record import MISSING, Counts, Key
@@ -92,12 +93,14 @@ class Activations:
         self._sites: list[Site] = []
         self.header: tuple[Key, ...] = ()
         self._mask: NDArray[np.bool_] = np.zeros((0, len(COLUMNS)), dtype=bool)
+        self._site_names = SiteNames(lambda line: ("activation", self._sites[line].name))
         self._units = UnitCounters()
         self._handle: RemovableHandle | None = None
         self._waiting: list[tuple[Site, Tensor, int]] = []
         self._trial: list[Site] = []
         self._parts: list[tuple[list[int], Measured]] = []
         self._lost: list[int] = []
+        self._spent = 0.0
 
     def open(self) -> None:
         """Start seeing outputs."""
@@ -119,10 +122,13 @@ class Activations:
             or torch._C._current_graph_task_id() != -1
         ):
             return
+        begun = perf_counter()
         try:
             self._see(module, name, output)
         except Exception as error:  # nothing may reach the training from here
+            self.close()
             self._on_error(error)
+        self._spent += perf_counter() - begun
 
     def _see(self, module: nn.Module, name: str, output: Any) -> None:
         if isinstance(output, Tensor):
@@ -209,6 +215,11 @@ class Activations:
         self._parts, self._lost = [], []
         return raw
 
+    def take_spent(self) -> float:
+        """Seconds spent in the hook since the last time this was asked."""
+        spent, self._spent = self._spent, 0.0
+        return spent
+
     def values(self, raw: ActivationRaw, _notes: Notes) -> NDArray[np.float32]:
         """One value for each column."""
         if raw.num_sites > len(self._mask):
@@ -249,7 +260,7 @@ class Activations:
         if len(starts) < len(lines):
             counts = np.add.reduceat(counts[order], starts, axis=0, dtype=np.uint32)
             lines = lines[order][starts]
-        return tuple(("activation", self._sites[line].name) for line in lines), counts
+        return self._site_names.of(lines.tolist()), counts
 
 
 def merged(

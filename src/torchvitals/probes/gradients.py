@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchvitals.probes.probe import Notes, blank, stat_keys, to_float32
+from torchvitals.probes.probe import Notes, SiteNames, blank, stat_keys, to_float32
 from torchvitals.probes.tree import Subtrees, Tree
 from torchvitals.record import ROOT, Counts, Key
 from torchvitals.stats import sums as s
@@ -54,7 +54,6 @@ class Gradients:
         self._parameters = [site.parameter for site in self._sites]
         self._line = {id(site.parameter): line for line, site in enumerate(self._sites)}
         self._chosen = np.array(chosen, dtype=np.intp)
-        self._num_parameters = len(tree.parameters)
         self._backend = backend
         self._stride = stride
         self._subtrees = Subtrees(tree, chosen)
@@ -64,9 +63,14 @@ class Gradients:
             *(Key("gradient", name, "norm") for name in self._subtrees.names),
             *(Key("gradient", ROOT, stat) for stat in OVERALL),
         )
-        self._histogram_sites = [("gradient", name) for name in names]
+        self._site_names = SiteNames(lambda line: ("gradient", names[line]))
         self._raw = GradientRaw()
         self._done: set[int] = set()
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The parameters whose gradients are measured."""
+        return list(self._parameters)
 
     def before_clip(self, parameters: Iterable[Tensor]) -> list[int]:
         """Measure what is about to be clipped; returns the lines it covers."""
@@ -129,6 +133,7 @@ class Gradients:
         for lines, measured in raw.after:
             after[lines] = measured.host().sums[:, s.SUMSQ]
         notes.gradient_sumsq[self._chosen] = after
+        notes.gradient_norm = np.sqrt(sumsq)
         total = np.sqrt(np.nansum(after)) if not np.isnan(after).all() else np.nan
         overall = blank(len(OVERALL))
         for place, number in enumerate((total, ratio, value)):
@@ -142,5 +147,5 @@ class Gradients:
         parts = [(lines, m.host().bins) for lines, m in raw.before if m.bins is not None]
         if not parts:
             return None
-        sites = tuple(self._histogram_sites[line] for lines, _ in parts for line in lines)
+        sites = self._site_names.of(line for lines, _ in parts for line in lines)
         return sites, np.concatenate([bins for _, bins in parts])

@@ -6,7 +6,7 @@ gathers sums. The desk half (`header`, `values`, `histograms`) runs on the write
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,17 +16,21 @@ from numpy.typing import NDArray
 from torchvitals.record import MISSING, Counts, Key
 from torchvitals.stats import sums as s
 
+MAX_HEADERS = 64
+"""Headers remembered at most: a model that changes all the time must not grow our memory."""
+
 
 @dataclass(slots=True)
 class Notes:
     """What one probe found out about a step that later ones use."""
 
     gradient_sumsq: NDArray[np.float64]
-    """Σ g² of each parameter of the tree before clipping; NaN where there was no gradient."""
-    clip_factor: float = 1.0
-    """What clipping by norm multiplied the gradients by."""
-    parameter_sumsq: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """Σ g² of each parameter of the tree after clipping; NaN where there was no gradient."""
+    gradient_norm: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """‖g‖ of each chosen parameter before clipping."""
     update_ratio: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """‖Δw‖ / ‖w‖ of each chosen parameter."""
+    num_frozen: int | None = None
 
 
 class Probe(Protocol):
@@ -56,3 +60,24 @@ def to_float32(values: NDArray[np.float64]) -> NDArray[np.float32]:
     """Narrow to the row's type; what float32 can't hold becomes ±inf, without a warning."""
     with np.errstate(over="ignore", under="ignore"):
         return values.astype(np.float32)
+
+
+class SiteNames:
+    """(kind, site) tuples of histogram lines: the same tuple object for the same lines.
+
+    The store knows a header by its identity, so that a step need not compare thousands of names.
+    """
+
+    def __init__(self, name_of: Callable[[Any], tuple[str, str]]) -> None:
+        self._name_of = name_of
+        self._known: dict[tuple[Any, ...], tuple[tuple[str, str], ...]] = {}
+
+    def of(self, lines: Iterable[Any]) -> tuple[tuple[str, str], ...]:
+        """The names of these lines."""
+        key = tuple(lines)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) > MAX_HEADERS:
+                self._known.clear()
+            found = self._known[key] = tuple(self._name_of(line) for line in key)
+        return found

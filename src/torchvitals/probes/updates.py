@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchvitals.probes.keeper import Keeper
-from torchvitals.probes.probe import Notes, blank, stat_keys, to_float32
+from torchvitals.probes.probe import Notes, SiteNames, blank, stat_keys, to_float32
 from torchvitals.probes.tree import Subtrees, Tree
 from torchvitals.record import Counts, Key
 from torchvitals.stats import sums as s
@@ -64,7 +64,6 @@ class Updates:
     ) -> None:
         sites = [tree.parameters[index] for index in chosen]
         self._chosen = np.array(chosen, dtype=np.intp)
-        self._num_parameters = len(tree.parameters)
         self._names = [site.name for site in sites]
         self._tensors: list[Tensor] = [site.parameter for site in sites]
         self._line = {id(site.parameter): line for line, site in enumerate(sites)}
@@ -76,6 +75,7 @@ class Updates:
         self._stride = stride
         self._subtrees = Subtrees(tree, chosen)
         self.header = self._make_header()
+        self._site_names = SiteNames(lambda entry: (entry[0], self._names[entry[1]]))
         self._raw = UpdateRaw()
         self._measured: set[int] = set()
         self._still = np.zeros(len(sites), dtype=np.int64)
@@ -216,7 +216,8 @@ class Updates:
             change_sumsq[lines] = changes[:, s.SUMSQ] * scale
             weight_sumsq[lines] = sums[:, s.SUMSQ] * scale
             with np.errstate(divide="ignore", invalid="ignore"):
-                cosine[lines] = -dots[:, 0] / np.sqrt(dots[:, 1] * dots[:, 2])
+                # Square roots first: the product of two small sums leaves float64's range.
+                cosine[lines] = -dots[:, 0] / np.sqrt(dots[:, 1]) / np.sqrt(dots[:, 2])
         gradient_sumsq = notes.gradient_sumsq[self._chosen]
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.sqrt(change_sumsq) / (np.sqrt(weight_sumsq) + EPSILON)
@@ -225,7 +226,7 @@ class Updates:
         for place, column in enumerate((ratio, cosine, lr_ratio, frozen), start=len(s.STATS)):
             known = ~np.isnan(column)
             table[known, place] = to_float32(column[known])
-        notes.parameter_sumsq, notes.update_ratio = weight_sumsq, ratio
+        notes.update_ratio, notes.num_frozen = ratio, int(np.nansum(frozen))
         return [table.ravel(), self._modules(change_sumsq, weight_sumsq, gradient_sumsq)]
 
     def _modules(
@@ -254,14 +255,14 @@ class Updates:
 
     def histograms(self, raw: UpdateRaw) -> tuple[tuple[tuple[str, str], ...], Counts] | None:
         """Counts of each weight and each exact change measured."""
-        sites: list[tuple[str, str]] = []
+        lines_of: list[tuple[str, int]] = []
         counts: list[Counts] = []
         for lines, measured in raw.whole:
             measured.host()
             if measured.bins is not None and self._parameters:
-                sites += [("parameter", self._names[line]) for line in lines]
+                lines_of += [("parameter", line) for line in lines]
                 counts.append(measured.bins)
             if measured.delta_bins is not None:
-                sites += [("update", self._names[line]) for line in lines]
+                lines_of += [("update", line) for line in lines]
                 counts.append(measured.delta_bins)
-        return (tuple(sites), np.concatenate(counts)) if counts else None
+        return (self._site_names.of(lines_of), np.concatenate(counts)) if counts else None

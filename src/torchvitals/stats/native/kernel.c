@@ -326,10 +326,12 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
             grad = as_float(loop, b->grad[k], dtype, at, n, d->wide_grad);
         float dots[2];
         loop->update(x, old, grad, n, b->roll, d->diff, &now, &change, dots);
-        if (grad) {
+        if (grad && ordinary(&change) && dots[1] > 1e-24f && dots[1] < 1e30f) {
             s->dots[0] += dots[0];
             s->dots[1] += change.sumsq;
             s->dots[2] += dots[1];
+        } else if (grad) {
+            exact_dots(d->diff, grad, n, s->dots);
         }
         if (b->roll && dtype != F32)
             memcpy((uint16_t *)(uintptr_t)b->old[k] + at,

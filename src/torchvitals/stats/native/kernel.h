@@ -68,6 +68,7 @@ extern const loops loops_avx2;
 /* The careful path, for blocks with non-finite or extreme values and for float64 (exact.c). */
 void exact_f32(const float *x, int64_t n, double *sums);
 void exact_f64(const double *x, int64_t n, double *sums);
+void exact_dots(const float *a, const float *b, int64_t n, double *dots);
 void exact_bins_f64(const double *x, int64_t n, uint32_t *bins);
 
 #endif

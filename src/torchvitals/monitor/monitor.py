@@ -1,0 +1,363 @@
+"""`Monitor`: what `watch()` returns. Ties the optimizer's hooks to the probes and the recorder.
+
+On a step that is not monitored the hooks compare one flag and return. On a monitored one the
+probes measure, and the packet goes to the recorder's thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from torchvitals.monitor.recorder import Logged, Packet, Recorder
+from torchvitals.monitor.scalars import as_number
+from torchvitals.monitor.steps import Steps
+from torchvitals.monitor.wall import Wall
+from torchvitals.probes.activations import Activations
+from torchvitals.probes.clipping import ClipCatcher
+from torchvitals.probes.gradients import Gradients
+from torchvitals.probes.optimizer_state import OptimizerState
+from torchvitals.probes.probe import Probe
+from torchvitals.probes.updates import Updates
+from torchvitals.record import ConfigError, Event, StoreError
+from torchvitals.store.history import History, open_run
+from torchvitals.store.writer import RunWriter
+
+log = logging.getLogger("torchvitals")
+
+
+class Monitor:
+    """Watches a training until it is closed: by `close()`, the end of the `with`, or exit."""
+
+    def __init__(
+        self,
+        *,
+        path: Path,
+        writer: RunWriter | None,
+        optimizers: list[Optimizer],
+        steps: Steps,
+        num_parameters: int,
+        make_probes: Callable[[Callable[[Exception], None]], Probes],
+    ) -> None:
+        self.path = path
+        """The run's folder."""
+        self.overhead_s = 0.0
+        """Seconds spent in the monitor on the training thread so far."""
+        self._optimizers = optimizers
+        self._steps = steps
+        self._pid = os.getpid()
+        self._closed = False
+        self._logs_ahead: bool | None = None
+        self._spent = 0.0
+        self._depth = [0] * len(optimizers)
+        self._handles: list[RemovableHandle] = []
+        self._history: History | None = None
+        self._wall = Wall(self._note_failure)
+        self._stored = writer is not None
+        self._recorder = Recorder(writer, self._wall, num_parameters)
+        self._probes = make_probes(lambda error: self._wall.failed("activations", error))
+        self._catcher: ClipCatcher | None = None
+        self._active = steps.monitored(steps.current)
+        self._attach()
+
+    @property
+    def step_number(self) -> int:
+        """The last finished step."""
+        return self._steps.done
+
+    @property
+    def closed(self) -> bool:
+        """Whether watching has ended."""
+        return self._closed
+
+    @property
+    def history(self) -> History:
+        """What was stored so far, to be read while the run goes on."""
+        if not self._stored:
+            raise StoreError(
+                f"this run is not stored: {self.path} could not be written when it began"
+            )
+        self._recorder.flush()
+        if self._history is None:
+            self._history = open_run(self.path)
+        return self._history
+
+    def log(self, *, step: int | None = None, **numbers: Any) -> None:
+        """Store numbers of the user's own: ``monitor.log(loss=loss, accuracy=0.9)``.
+
+        Python numbers and one-element tensors; a tensor on a device is read later, without waiting
+        for it. NaN and Inf are stored as what they are. Several values of a name in one step become
+        their mean. `step` overrides the step they belong to.
+        """
+        if self._closed:
+            return
+        taken = {name: as_number(name, number) for name, number in numbers.items()}
+        if step is None:
+            if self._logs_ahead is None:
+                self._logs_ahead = not self._steps.has_stepped
+            step = self._steps.current if self._logs_ahead else self._steps.done
+        self._recorder.put(Logged(step, time.time(), taken))
+
+    def event(self, kind: str, text: str, **data: Any) -> None:
+        """Note something that happened now: a checkpoint, a changed setting."""
+        if not self._closed:
+            self._recorder.put(Event(self._steps.done, time.time(), kind, text, data))
+
+    def step(self) -> None:
+        """End a step by hand. Only for a model watched without an optimizer."""
+        if self._optimizers:
+            raise ConfigError(
+                "step() is for models watched without an optimizer; here a step ends with "
+                "optimizer.step()"
+            )
+        if self._closed:
+            return
+        if self._active:
+            begun = time.perf_counter()
+            gradients = self._probes.gradients
+            if gradients is not None and self._wall.up("gradients"):
+                with self._wall.around("gradients"):
+                    gradients.before_step(gradients.parameters)
+            self._spent += time.perf_counter() - begun
+        self._finish_step()
+
+    def flush(self) -> None:
+        """Wait until everything measured so far is in the file."""
+        self._recorder.flush()
+
+    def close(self, status: str = "finished") -> None:
+        """Remove every hook, write what is left, mark the run. Calling it again does nothing."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        self._active = False
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self._catcher is not None:
+            self._catcher.remove()
+        if self._probes.activations is not None:
+            self._probes.activations.close()
+        if self._history is not None:
+            # A reader holds the log beside the file open; without one a single file is left.
+            self._history.close()
+        self._recorder.close(status)
+        _open_monitors.discard(self)
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            self.close()
+            return
+        self.event("error", f"{type(error).__name__}: {error}")
+        self.close("failed")
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "watching"
+        return f"<torchvitals.Monitor {state} {self.path} at step {self._steps.done}>"
+
+    def _attach(self) -> None:
+        for number, optimizer in enumerate(self._optimizers):
+            self._handles.append(optimizer.register_step_pre_hook(self._pre_hook(number)))
+            self._handles.append(optimizer.register_step_post_hook(self._post_hook(number)))
+        if self._probes.gradients is not None:
+            self._catcher = ClipCatcher(self._before_clip, self._after_clip)
+            with self._wall.around("clipping"):
+                self._catcher.install()
+        self._switch()
+        _open_monitors.add(self)
+
+    def _switch(self) -> None:
+        """See activations for the length of a monitored step, and only then."""
+        if self._probes.activations is not None:
+            if self._active and self._wall.up("activations"):
+                self._probes.activations.open()
+            else:
+                self._probes.activations.close()
+
+    def _pre_hook(self, number: int) -> Callable[..., Any]:
+        def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+            # A subclass that calls super().step() comes here twice.
+            self._depth[number] += 1
+            if self._depth[number] > 1:
+                return None
+            if self._steps.again(number):
+                self._finish_step()
+            if not self._active:
+                return None
+            closure = args[1] if len(args) > 1 else kwargs.get("closure")
+            if closure is None:
+                self._before_step(optimizer, gradients=True)
+                return None
+            self._before_step(optimizer, gradients=False)
+            return self._with_closure(optimizer, closure, args, kwargs)
+
+        return before_step
+
+    def _with_closure(
+        self, optimizer: Optimizer, closure: Callable[[], Any], args: Any, kwargs: Any
+    ) -> tuple[Any, Any]:
+        """The arguments with a closure that lets us see the gradients it makes."""
+
+        def seen() -> Any:
+            loss = closure()
+            if self._probes.gradients is not None:
+                self._probes.gradients.forget()
+            self._see_gradients(optimizer)
+            return loss
+
+        if len(args) > 1:
+            return (args[0], seen, *args[2:]), kwargs
+        return args, {**kwargs, "closure": seen}
+
+    def _before_step(self, optimizer: Optimizer, *, gradients: bool) -> None:
+        begun = time.perf_counter()
+        if gradients:
+            self._see_gradients(optimizer)
+        updates = self._probes.updates
+        if updates is not None and self._wall.up("updates"):
+            with self._wall.around("updates"):
+                updates.before_step(_parameters(optimizer), self._steps.current)
+        self._spent += time.perf_counter() - begun
+
+    def _see_gradients(self, optimizer: Optimizer) -> None:
+        probe = self._probes.gradients
+        if probe is not None and self._wall.up("gradients"):
+            with self._wall.around("gradients"):
+                probe.before_step(_parameters(optimizer))
+
+    def _post_hook(self, number: int) -> Callable[..., None]:
+        def after_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+            self._depth[number] -= 1
+            if self._depth[number] > 0:
+                return
+            self._depth[number] = 0
+            if self._active:
+                self._after_step(number, optimizer)
+            if self._steps.stepped(number):
+                self._finish_step()
+
+        return after_step
+
+    def _after_step(self, number: int, optimizer: Optimizer) -> None:
+        begun = time.perf_counter()
+        current = self._steps.current
+        again = self._steps.monitored(current + 1)
+        updates, state = self._probes.updates, self._probes.optimizer_state
+        if state is not None and self._wall.up("optimizer state"):
+            with self._wall.around("optimizer state"):
+                state.after_step(number)
+        if updates is not None and self._wall.up("updates"):
+            with self._wall.around("updates"):
+                updates.after_step(_parameters(optimizer), current, again=again)
+        self._spent += time.perf_counter() - begun
+
+    def _finish_step(self) -> None:
+        if self._active:
+            begun = time.perf_counter()
+            self._hand_over(begun)
+        self._active = self._steps.monitored(self._steps.advance())
+        if self._active and self._recorder.behind:
+            self._active = False
+        self._switch()
+
+    def _hand_over(self, begun: float) -> None:
+        parts: list[tuple[str, Probe, Any]] = []
+        for name, probe in self._probes.in_order():
+            if self._wall.up(name):
+                with self._wall.around(name):
+                    if isinstance(probe, Updates):
+                        probe.at_end()
+                    parts.append((name, probe, probe.take()))
+        activations = self._probes.activations
+        inside = activations.take_spent() if activations is not None else 0.0
+        spent = self._spent + inside + time.perf_counter() - begun
+        self.overhead_s += spent
+        self._spent = 0.0
+        self._recorder.put(Packet(self._steps.current, time.time(), parts, spent))
+
+    def _before_clip(self, parameters: list[Tensor]) -> list[int] | None:
+        probe = self._probes.gradients
+        if not self._active or probe is None or not self._wall.up("gradients"):
+            return None
+        begun = time.perf_counter()
+        lines = None
+        with self._wall.around("gradients"):
+            lines = probe.before_clip(parameters)
+        self._spent += time.perf_counter() - begun
+        return lines
+
+    def _after_clip(self, lines: list[int], limit: float, norm: Any) -> None:
+        probe = self._probes.gradients
+        if probe is not None:
+            with self._wall.around("gradients"):
+                probe.clipped(lines, limit, norm)
+
+    def _note_failure(self, name: str, error: Exception) -> None:
+        self.event(
+            "degraded",
+            f"measuring {name} failed and was switched off: {type(error).__name__}: {error}",
+            probe=name,
+        )
+
+
+class Probes:
+    """The probes of one monitor, in the order in which they build on each other."""
+
+    def __init__(
+        self,
+        gradients: Gradients | None,
+        updates: Updates | None,
+        optimizer_state: OptimizerState | None,
+        activations: Activations | None,
+    ) -> None:
+        self.gradients = gradients
+        self.updates = updates
+        self.optimizer_state = optimizer_state
+        self.activations = activations
+
+    def in_order(self) -> list[tuple[str, Any]]:
+        """(name, probe) of those that are there."""
+        named = [
+            ("gradients", self.gradients),
+            ("updates", self.updates),
+            ("optimizer state", self.optimizer_state),
+            ("activations", self.activations),
+        ]
+        return [(name, probe) for name, probe in named if probe is not None]
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+_open_monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what is still open when the interpreter ends: failed if an exception ended it."""
+    # The interpreter leaves the exception it died of here.
+    error = getattr(sys, "last_value", None)
+    failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
+    for monitor in list(_open_monitors):
+        monitor.close("failed" if failed else "finished")

@@ -1,0 +1,209 @@
+"""`Recorder`: the thread that turns what was measured into rows and writes them down.
+
+The training thread only puts packets into a queue. Here they become columns, one row a step, and go
+to the store, which is committed twice a second: a kill loses less than a second. A store that fails
+(disk full, folder gone) is told once and tried again later; what can't be stored is dropped, the
+training never waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from torchvitals.monitor.scalars import ScalarBook
+from torchvitals.monitor.summary import HEADER as SUMMARY
+from torchvitals.monitor.summary import summarize
+from torchvitals.monitor.wall import Wall
+from torchvitals.probes.probe import MAX_HEADERS, Notes, Probe
+from torchvitals.record import Event, HistogramRow, Row, StoreError
+from torchvitals.store.writer import RunWriter
+
+log = logging.getLogger("torchvitals")
+
+COMMIT_S = 0.5
+RETRY_S = 10.0
+BACKLOG = 256
+"""Packets that may wait before measuring pauses: the disk is slower than the training."""
+
+
+@dataclass(slots=True)
+class Packet:
+    """What the probes measured in one step."""
+
+    step: int
+    time: float
+    parts: list[tuple[str, Probe, Any]]
+    """(name, probe, what it measured), in the order in which they build on each other."""
+    overhead_s: float
+
+
+@dataclass(slots=True)
+class Logged:
+    """Numbers the user logged."""
+
+    step: int
+    time: float
+    numbers: Mapping[str, Any]
+
+
+class Recorder:
+    """Owns the writer's thread and the store."""
+
+    def __init__(self, writer: RunWriter | None, wall: Wall, num_parameters: int) -> None:
+        self._writer = writer
+        self._wall = wall
+        self._num_parameters = num_parameters
+        self._queue: SimpleQueue[Packet | Logged | Event | Callable[[], None]] = SimpleQueue()
+        self._book = ScalarBook()
+        self._headers: dict[tuple[int, ...], tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
+        self._broken_until = 0.0
+        self._told = False
+        self._committed = time.monotonic()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="torchvitals", daemon=True)
+        self._thread.start()
+
+    @property
+    def behind(self) -> bool:
+        """True when so much waits that measuring more would only grow the queue."""
+        return self._queue.qsize() > BACKLOG
+
+    def put(self, item: Packet | Logged | Event) -> None:
+        """Hand something over. Never blocks."""
+        self._queue.put(item)
+
+    def flush(self, timeout_s: float = 30.0) -> bool:
+        """Wait until everything handed over so far is committed."""
+        if not self._thread.is_alive():
+            return True
+        done = threading.Event()
+
+        def commit_and_tell() -> None:
+            self._commit(everything=True)
+            done.set()
+
+        self._queue.put(commit_and_tell)
+        return done.wait(timeout_s)
+
+    def close(self, status: str, timeout_s: float = 60.0) -> None:
+        """Write what is left and close the store."""
+        self._queue.put(self._finish(status))
+        self._thread.join(timeout_s)
+
+    def _finish(self, status: str) -> Callable[[], None]:
+        def finish() -> None:
+            self._closing = True
+            self._commit(everything=True)
+            writer = self._writer
+            if writer is not None:
+                self._storing(lambda: writer.close(status))
+
+        return finish
+
+    def _run(self) -> None:
+        while not self._closing:
+            wait = max(0.0, self._committed + COMMIT_S - time.monotonic())
+            try:
+                item = self._queue.get(timeout=wait)
+            except Empty:
+                self._commit()
+                continue
+            try:
+                self._take(item)
+            except Exception as error:  # the thread must live on
+                try:
+                    self._wall.failed("the recorder", error)
+                except Exception:
+                    log.exception("torchvitals: the recorder failed")
+            if time.monotonic() - self._committed >= COMMIT_S:
+                self._commit()
+
+    def _take(self, item: Packet | Logged | Event | Callable[[], None]) -> None:
+        if isinstance(item, Packet):
+            self._record(item)
+        elif isinstance(item, Logged):
+            newest = self._book.newest
+            self._book.add(item.step, item.time, item.numbers)
+            if newest is not None and item.step > newest:
+                self._append(self._book.rows(before=item.step))
+        elif isinstance(item, Event):
+            event = item
+            self._store(lambda writer: writer.event(event))
+        else:
+            item()
+
+    def _record(self, packet: Packet) -> None:
+        notes = Notes(gradient_sumsq=np.full(self._num_parameters, np.nan))
+        values, histograms, probes = [], [], []
+        for name, probe, raw in packet.parts:
+            if not self._wall.up(name):
+                continue
+            with self._wall.around(name):
+                values.append(probe.values(raw, notes))
+                probes.append(probe)
+                found = probe.histograms(raw)
+                if found is not None:
+                    histograms.append(found)
+        values.append(
+            summarize(notes.gradient_norm, notes.update_ratio, notes.num_frozen, packet.overhead_s)
+        )
+        header = self._joined((*(probe.header for probe in probes), SUMMARY))
+        self._append([Row(packet.step, packet.time, header, np.concatenate(values))])
+        if histograms:
+            sites = self._joined(tuple(sites for sites, _ in histograms))
+            counts = np.concatenate([counts for _, counts in histograms])
+            row = HistogramRow(packet.step, packet.time, sites, counts)
+            self._store(lambda writer: writer.append_histograms(row))
+
+    def _joined(self, parts: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
+        """The parts as one tuple, the same object as long as the parts are the same objects."""
+        key = tuple(map(id, parts))
+        known = self._headers.get(key)
+        if known is None:
+            if len(self._headers) > MAX_HEADERS:
+                self._headers.clear()
+            joined = tuple(entry for part in parts for entry in part)
+            # The parts are kept too: their ids stay theirs.
+            known = self._headers[key] = (parts, joined)
+        return known[1]
+
+    def _append(self, rows: list[Row]) -> None:
+        def append(writer: RunWriter) -> None:
+            for row in rows:
+                writer.append(row)
+
+        if rows:
+            self._store(append)
+
+    def _commit(self, *, everything: bool = False) -> None:
+        if everything:
+            self._append(self._book.rows())
+        self._committed = time.monotonic()
+        self._store(lambda writer: writer.commit())
+
+    def _store(self, action: Callable[[RunWriter], None]) -> None:
+        writer = self._writer
+        if writer is not None and time.monotonic() >= self._broken_until:
+            self._storing(lambda: action(writer))
+
+    def _storing(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except StoreError as error:
+            self._broken_until = time.monotonic() + RETRY_S
+            if not self._told:
+                self._told = True
+                log.warning(
+                    "torchvitals: the run can't be stored any more (%s). Training goes on, what "
+                    "was stored stays readable; storing is tried again every %.0f s.",
+                    error,
+                    RETRY_S,
+                )

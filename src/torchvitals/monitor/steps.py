@@ -1,0 +1,57 @@
+"""Which step it is, and whether it is measured.
+
+A step is one optimizer step, whatever happens inside (micro-batches, closures). With several
+optimizers (a GAN) a step is a round: it ends when all of them have stepped, or when one is about to
+step a second time. Steps count from 1; a resumed run goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+from torchvitals.record import ConfigError
+
+
+class Steps:
+    """Counts steps and decides which are monitored: the first one, and every `every`-th."""
+
+    def __init__(self, every: int, num_optimizers: int, last: int = 0) -> None:
+        if isinstance(every, bool) or not isinstance(every, int):
+            raise ConfigError(f"every must be a whole number of steps, got {every!r}")
+        if every < 1:
+            raise ConfigError(
+                f"every must be at least 1, got {every}; use every=1 to measure each step"
+            )
+        self._every = every
+        self._num_optimizers = num_optimizers
+        self._first = last + 1
+        self._stepped: set[int] = set()
+        self.current = last + 1
+        """The step under way."""
+
+    @property
+    def done(self) -> int:
+        """The last finished step."""
+        return self.current - 1
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether any step ended since the monitor was attached."""
+        return self.current > self._first
+
+    def monitored(self, step: int) -> bool:
+        """Whether that step is measured. By its number alone, so that all ranks agree."""
+        return step % self._every == 0 or step == self._first
+
+    def again(self, optimizer: int) -> bool:
+        """Whether this optimizer has stepped in the current step already."""
+        return optimizer in self._stepped
+
+    def stepped(self, optimizer: int) -> bool:
+        """Note that this optimizer has stepped; True when that ends the step."""
+        self._stepped.add(optimizer)
+        return len(self._stepped) >= self._num_optimizers
+
+    def advance(self) -> int:
+        """End the current step; returns the next one."""
+        self._stepped.clear()
+        self.current += 1
+        return self.current
