@@ -32,15 +32,15 @@ ROUNDS = 9
 
 def rows(steps: int, columns: int, chunk: int = 500):
     rng = np.random.default_rng(0)
-    level = rng.normal(-4, 2, columns)
+    level = start = rng.normal(-4, 2, columns)
     noise = np.exp(rng.uniform(np.log(1e-4), np.log(0.3), columns)).astype(np.float32)
     sign = np.where(rng.random(columns) < 0.5, -1, 1).astype(np.float32)
     counts = np.arange(columns) % 10 == 0
     for first in range(0, steps, chunk):
         some = min(chunk, steps - first)
         walk = rng.standard_normal((some, columns), dtype=np.float32) * noise
-        # Mean-reverting, or 100,000 steps would leave float32's range.
-        level *= 0.999
+        # Drawn back to where it began, or 100,000 steps would leave float32's range.
+        level = start + 0.5 * (level - start)
         path = level + np.cumsum(walk, axis=0)
         level = path[-1].astype(np.float64)
         values = np.exp(path).astype(np.float32) * sign

@@ -20,7 +20,7 @@ from torchvitals.store import schema
 
 FILE_NAME: Final = "run.vitals"
 BUSY_S: Final = 10.0
-CHECKPOINT_PAGES: Final = 2000
+CHECKPOINT_PAGES: Final = 1000
 """16 MB of journal before it is folded into the file: raw rows that were sealed meanwhile are
 never written to the file at all."""
 

@@ -41,7 +41,7 @@ def peaks(
     """Buckets × columns: the value of largest magnitude, NaN when one is among them."""
     if not found:
         return merge.matrix(source, found, columns)
-    steps = np.unique(
+    steps = merge.distinct(
         np.concatenate([source.axis(view.piece).steps[view.rows(source)] for view in found])
     )
     length = -(-len(steps) // points)

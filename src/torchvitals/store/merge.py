@@ -138,7 +138,7 @@ def row(source: Source, found: Sequence[View], step: int) -> dict[Key, float]:
     for _, columns, values in sorted(lines, key=lambda line: line[0]):
         there = ~is_missing(values)
         result.update(zip(columns[there].tolist(), values[there].tolist(), strict=True))
-    return {source.name(column): result[column] for column in sorted(result)}
+    return dict(zip(map(source.name, result), result.values(), strict=True))
 
 
 def chosen_columns(layout: Layout, columns: Sequence[int]) -> tuple[list[int], NDArray[np.intp]]:
@@ -149,12 +149,12 @@ def chosen_columns(layout: Layout, columns: Sequence[int]) -> tuple[list[int], N
 
 def conflict(source: Source, found: Sequence[View], columns: Sequence[int]) -> bool:
     """Whether two rows may hold a value for the same step and one of these columns."""
+    if _successive(found):
+        return False
     groups: list[tuple[set[int], list[Ints]]] = []
     wanted = set(columns)
     for view in found:
         steps = source.axis(view.piece).steps[view.rows(source)]
-        if not view.piece.ordered and len(np.unique(steps)) < len(steps):
-            return True
         mine = wanted & view.piece.layout.position.keys()
         touching = [group for group in groups if group[0] & mine]
         merged = (set().union(mine, *(g[0] for g in touching)), [steps])
@@ -164,9 +164,28 @@ def conflict(source: Source, found: Sequence[View], columns: Sequence[int]) -> b
         groups.append(merged)
     for _, many in groups:
         together = np.concatenate(many)
-        if len(np.unique(together)) < len(together):
+        if len(distinct(together)) < len(together):
             return True
     return False
+
+
+def distinct(steps: Ints) -> Ints:
+    """Sorted, each once."""
+    if not bool((np.diff(steps) > 0).all()):
+        steps = np.sort(steps)
+        steps = steps[np.diff(steps, prepend=steps[:1] - 1) > 0]
+    return steps
+
+
+def _successive(found: Sequence[View]) -> bool:
+    """Whether each piece begins after the one before has ended: the usual case."""
+    end = None
+    for view in found:
+        piece = view.piece
+        if not piece.ordered or (end is not None and piece.low_step <= end):
+            return False
+        end = piece.high_step if view.high is None else min(piece.high_step, view.high - 1)
+    return True
 
 
 def matrix(source: Source, found: Sequence[View], columns: Sequence[int]) -> tuple[Ints, Floats]:
@@ -180,7 +199,7 @@ def matrix(source: Source, found: Sequence[View], columns: Sequence[int]) -> tup
         positions, at = chosen_columns(view.piece.layout, columns)
         values = source.values(view.piece, positions, keep=keep)[rows]
         pieces.append((axis.steps[rows], axis.seqs[rows], at, values))
-    steps = np.unique(np.concatenate([piece[0] for piece in pieces]))
+    steps = distinct(np.concatenate([piece[0] for piece in pieces]))
     out = np.full((len(steps), len(columns)), MISSING, dtype=np.float32)
     if conflict(source, found, columns):
         _overlay(steps, pieces, out)

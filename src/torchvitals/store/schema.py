@@ -17,8 +17,8 @@ from torchvitals.record.errors import CorruptRun, NewerRun
 APPLICATION_ID: Final = 0x5669_7461
 """ASCII "Vita"."""
 
-PAGE_SIZE: Final = 8192
-"""Measured: 4096 costs a fifth more CPU time, larger pages waste space in short runs."""
+PAGE_SIZE: Final = 16384
+"""Measured: smaller pages cost more time to write and read, larger ones space in short runs."""
 
 VALUES: Final = "values"
 HISTOGRAMS: Final = "histograms"

@@ -30,7 +30,7 @@ HISTOGRAM_ROWS: Final = 64
 PART_COLUMNS: Final = 32
 """Columns in one blob: few enough to read one series, many enough to read one row."""
 PART_SITES: Final = 4
-PYRAMID_COLUMNS: Final = 64
+PYRAMID_COLUMNS: Final = 256
 _PIECE_BYTES: Final = 1 << 19
 """Raw bytes compressed by one `advance`."""
 _MAX_BLOCK_BYTES: Final = 1 << 25

@@ -12,7 +12,7 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -30,6 +30,7 @@ from torchvitals.store.sealer import PART_COLUMNS, PART_SITES, PYRAMID_COLUMNS
 
 CACHE_BYTES: Final = 64 << 20
 T = TypeVar("T")
+P = TypeVar("P", codec.Lanes, Counts)
 
 
 class Axis(NamedTuple):
@@ -80,7 +81,7 @@ class Source:
         self._blocks: list[Piece] = []
         self._last_block = 0
         self._axes: dict[int, Axis] = {}
-        self._parts: OrderedDict[tuple[int, int], NDArray[Any]] = OrderedDict()
+        self._parts: OrderedDict[tuple[int, int], Any] = OrderedDict()
         self._parts_bytes = 0
         self._tail_seq = 0
         self._clear_tail()
@@ -177,7 +178,7 @@ class Source:
         if piece.block is None:
             return self._tail_values(piece)[:, np.asarray(positions, dtype=np.intp)]
         out = np.empty((len(positions), piece.num_rows), dtype=np.float32)
-        for part, inside, at in _by_part(positions, PART_COLUMNS):
+        for part, inside, at in _by_part(tuple(positions), PART_COLUMNS):
             out[at] = codec.take_columns(self._lanes(piece, part, keep=keep), inside)
         return out.T
 
@@ -218,7 +219,7 @@ class Source:
         width = len(piece.layout.columns)
         floats = np.empty((3, count, len(positions)), dtype=np.float32)
         small = np.empty((2, count, len(positions)), dtype=np.uint8)
-        for part, inside, at in _by_part(positions, PYRAMID_COLUMNS):
+        for part, inside, at in _by_part(tuple(positions), PYRAMID_COLUMNS):
             blob = self._blob(
                 "SELECT data FROM pyramids WHERE block = ? AND part = ?",
                 (piece.block, part),
@@ -226,27 +227,30 @@ class Source:
             )
             columns = min(PYRAMID_COLUMNS, width - part * PYRAMID_COLUMNS)
             some, flags = self._decoded(
-                f"pyramid {part} of block {piece.block}", codec.decode_cells, blob, columns, count
+                f"pyramid {part} of block {piece.block}",
+                codec.decode_cells,
+                blob,
+                columns,
+                count,
+                inside,
             )
-            floats[:, :, at] = some[:, inside].transpose(0, 2, 1)
-            small[:, :, at] = flags[:, inside].transpose(0, 2, 1)
+            floats[:, :, at] = some.transpose(0, 2, 1)
+            small[:, :, at] = flags.transpose(0, 2, 1)
         first, last = pyramid.cell_steps(self.axis(piece).steps)
         return pyramid.Cells(
             first, last, floats[0], floats[1], floats[2], small[0], small[1].astype(np.int64)
         )
 
-    def _lanes(self, piece: Piece, part: int, *, keep: bool) -> codec.Bytes:
+    def _lanes(self, piece: Piece, part: int, *, keep: bool) -> codec.Lanes:
         columns = min(PART_COLUMNS, len(piece.layout.columns) - part * PART_COLUMNS)
         return self._part(
             piece, part, lambda blob: codec.open_values(blob, columns, piece.num_rows), keep=keep
         )
 
-    def _part(
-        self, piece: Piece, part: int, decode: Callable[[bytes], NDArray[Any]], *, keep: bool
-    ) -> NDArray[Any]:
+    def _part(self, piece: Piece, part: int, decode: Callable[[bytes], P], *, keep: bool) -> P:
         assert piece.block is not None
         place = (piece.block, part)
-        known = self._parts.get(place)
+        known: P | None = self._parts.get(place)
         if known is not None:
             self._parts.move_to_end(place)
             return known
@@ -331,8 +335,9 @@ class Source:
         )
 
 
+@lru_cache(maxsize=64)
 def _by_part(
-    positions: Sequence[int], size: int
+    positions: tuple[int, ...], size: int
 ) -> list[tuple[int, NDArray[np.intp], NDArray[np.intp]]]:
     """(part, places inside the part, places in the result) for every part that is touched."""
     wanted = np.asarray(positions, dtype=np.intp)
