@@ -181,5 +181,5 @@ def dots(delta: Tensor, grad: Tensor | None) -> Tensor:
     dtype = precise(delta)
     if grad is None or grad.layout is not torch.strided:
         return torch.zeros(3, dtype=dtype, device=delta.device)
-    d, g = delta.reshape(-1), grad.detach().reshape(-1).to(delta.dtype)
-    return torch.stack([torch.dot(a, b).to(dtype) for a, b in ((d, g), (d, d), (g, g))])
+    d, g = delta.reshape(-1).to(dtype), grad.detach().reshape(-1).to(dtype)
+    return torch.stack([torch.dot(a, b) for a, b in ((d, g), (d, d), (g, g))])

@@ -94,6 +94,22 @@ static void update(const float *fresh, float *old, const float *grad, int n, int
         update_loop(fresh, old, grad, n, 0, 0, diff, now, change, dots);
 }
 
+static void scale(const float *restrict x, int n, float factor, float *restrict out) {
+    for (int i = 0; i < n; i++) out[i] = x[i] * factor;
+}
+
+static void dots(const float *restrict a, const float *restrict b, int n, float *restrict out) {
+    float ab = 0, aa = 0, bb = 0;
+    for (int i = 0; i < n; i++) {
+        ab += a[i] * b[i];
+        aa += a[i] * a[i];
+        bb += b[i] * b[i];
+    }
+    out[0] = ab;
+    out[1] = aa;
+    out[2] = bb;
+}
+
 static uint32_t outside(const float *restrict x, int n, float low, float high) {
     int32_t found = 0;
     for (int i = 0; i < n; i++) found += (x[i] <= low) | (x[i] >= high);
@@ -136,5 +152,5 @@ static void tally_codes(const float *restrict x, int n, tally *restrict t) {
 }
 
 const loops JOIN(loops_, VARIANT) = {
-    moments, update, widen_half, widen_bfloat, outside, tally_codes, zeros, active,
+    moments, update, scale, dots, widen_half, widen_bfloat, outside, tally_codes, zeros, active,
 };

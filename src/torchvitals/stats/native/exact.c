@@ -42,16 +42,10 @@ void exact_f32(const float *x, int64_t n, double *sums) {
     sums[COUNT] += (double)n;
 }
 
-static int finite(float v) {
-    uint32_t bits;
-    memcpy(&bits, &v, 4);
-    return (bits & 0x7f800000u) != 0x7f800000u;
-}
-
 /* a . b, a . a and b . b over the places where both are finite. */
 void exact_dots(const float *a, const float *b, int64_t n, double *dots) {
     for (int64_t i = 0; i < n; i++) {
-        if (!finite(a[i]) || !finite(b[i])) continue;
+        if (!is_finite(a[i]) || !is_finite(b[i])) continue;
         dots[0] += (double)a[i] * b[i];
         dots[1] += (double)a[i] * a[i];
         dots[2] += (double)b[i] * b[i];

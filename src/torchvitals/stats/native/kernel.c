@@ -80,7 +80,7 @@ typedef struct {
 typedef struct {
     int64_t tensor;
     tally fresh, delta;
-    float wide[BLOCK], wide_old[BLOCK], wide_grad[BLOCK], diff[BLOCK];
+    float wide[BLOCK], wide_old[BLOCK], wide_grad[BLOCK], diff[BLOCK], room[2 * BLOCK];
     double diff64[BLOCK];
 } desk;
 
@@ -127,29 +127,63 @@ static void merge(double *into, const double *from) {
     if (from[MAX] > into[MAX]) into[MAX] = from[MAX];
 }
 
-/* True when the fast loops' sums of a block can be trusted: every square was an ordinary float32.
- * The biggest magnitude decides, together with the sum of squares, which any NaN or Inf poisons. */
-static int ordinary(const block_sums *s) {
-    uint32_t bits;
-    memcpy(&bits, &s->sumsq, 4);
-    if ((bits & 0x7f800000u) == 0x7f800000u) return 0;
-    float biggest = s->max > -s->min ? s->max : -s->min;
-    return biggest == 0 || (biggest > 1e-12f && biggest < 1e15f);
+/* Below this magnitude squares leave float32's range; such a block is lifted by 2^80 first. Above
+ * HUGE_VALUE they overflow. */
+static const float TINY = 1e-12f, HUGE_VALUE = 1e15f, LIFT = 0x1p80f;
+
+static float biggest(const block_sums *s) { return s->max > -s->min ? s->max : -s->min; }
+
+static void add(double *sums, int n, const block_sums *s, double unit) {
+    sums[COUNT] += n;
+    sums[SUM] += s->sum * unit;
+    sums[SUMSQ] += s->sumsq * unit * unit;
+    if (s->min * unit < sums[MIN]) sums[MIN] = s->min * unit;
+    if (s->max * unit > sums[MAX]) sums[MAX] = s->max * unit;
+    sums[ZEROS] += s->zeros;
 }
 
-/* Add a block's sums, or do the block again carefully. Returns whether it is constant. */
-static int take(const block_sums *s, const float *x, int n, double *sums) {
-    if (!ordinary(s)) {
+/* Add a block's sums, if need be after doing the block again. Returns whether it is constant.
+ * Any NaN or Inf makes the sum of squares non-finite; nothing else is asked of the fast loops. */
+static int take(const loops *loop, const block_sums *s, const float *x, int n, double *sums,
+                float *room) {
+    const float top = biggest(s);
+    if (!is_finite(s->sumsq) || top >= HUGE_VALUE) {
         exact_f32(x, n, sums);
         return 0;
     }
-    sums[COUNT] += n;
-    sums[SUM] += s->sum;
-    sums[SUMSQ] += s->sumsq;
-    if (s->min < sums[MIN]) sums[MIN] = s->min;
-    if (s->max > sums[MAX]) sums[MAX] = s->max;
-    sums[ZEROS] += s->zeros;
+    if (top == 0 || top > TINY) {
+        add(sums, n, s, 1.0);
+    } else {
+        block_sums lifted;
+        loop->scale(x, n, LIFT, room);
+        loop->moments(room, n, &lifted);
+        add(sums, n, &lifted, 1.0 / (double)LIFT);
+    }
     return s->min == s->max;
+}
+
+/* Add diff . grad, diff . diff and grad . grad of a block. */
+static void take_dots(const loops *loop, const block_sums *change, const float *fast,
+                      const float *diff, const float *grad, int n, double *dots, float *room) {
+    const float top = biggest(change), grad_sumsq = fast[1];
+    if (!is_finite(change->sumsq) || !is_finite(grad_sumsq) || top >= HUGE_VALUE) {
+        exact_dots(diff, grad, n, dots);
+        return;
+    }
+    if (top > TINY && grad_sumsq > TINY * TINY) {
+        dots[0] += fast[0];
+        dots[1] += change->sumsq;
+        dots[2] += grad_sumsq;
+        return;
+    }
+    float lifted[3];
+    const double a = top > TINY ? 1.0 : LIFT, b = grad_sumsq > TINY * TINY ? 1.0 : LIFT;
+    loop->scale(diff, n, (float)a, room);
+    loop->scale(grad, n, (float)b, room + BLOCK);
+    loop->dots(room, room + BLOCK, n, lifted);
+    dots[0] += lifted[0] / a / b;
+    dots[1] += lifted[1] / a / a;
+    dots[2] += lifted[2] / b / b;
 }
 
 /* The part of a block that a histogram looks at: runs of `length`, `step` apart, from `begin`. */
@@ -326,24 +360,18 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
             grad = as_float(loop, b->grad[k], dtype, at, n, d->wide_grad);
         float dots[2];
         loop->update(x, old, grad, n, b->roll, d->diff, &now, &change, dots);
-        if (grad && ordinary(&change) && dots[1] > 1e-24f && dots[1] < 1e30f) {
-            s->dots[0] += dots[0];
-            s->dots[1] += change.sumsq;
-            s->dots[2] += dots[1];
-        } else if (grad) {
-            exact_dots(d->diff, grad, n, s->dots);
-        }
+        if (grad) take_dots(loop, &change, dots, d->diff, grad, n, s->dots, d->room);
         if (b->roll && dtype != F32)
             memcpy((uint16_t *)(uintptr_t)b->old[k] + at,
                    (const uint16_t *)(uintptr_t)b->data[k] + at, (size_t)n * sizeof(uint16_t));
     }
-    int constant = take(&now, x, n, s->sums);
+    int constant = take(loop, &now, x, n, s->sums, d->room);
     const runs r = runs_of(at, n, b->count[k], b->stride);
     if (b->bins) tally_block(loop, x, n, r, constant, &d->fresh);
     if (b->ends && b->ends[2 * k] > -INFINITY)
         s->outside += loop->outside(x, n, b->ends[2 * k], b->ends[2 * k + 1]);
     if (!b->old) return;
-    constant = take(&change, d->diff, n, s->delta);
+    constant = take(loop, &change, d->diff, n, s->delta, d->room);
     if (b->delta_bins) tally_block(loop, d->diff, n, r, constant, &d->delta);
 }
 

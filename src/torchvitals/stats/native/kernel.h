@@ -6,6 +6,7 @@
 #define TORCHVITALS_KERNEL_H
 
 #include <stdint.h>
+#include <string.h>
 
 enum { F32 = 0, F64 = 1, F16 = 2, BF16 = 3 };
 
@@ -34,6 +35,13 @@ enum { GROUP = 32 };
  * the same value from waiting for each other's increment. */
 enum { CODES = 1024, TABLES = 4 };
 
+/* By its bits: block.c is compiled to believe that every value is finite. */
+static inline int is_finite(float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, 4);
+    return (bits & 0x7f800000u) != 0x7f800000u;
+}
+
 typedef struct {
     uint32_t code[TABLES][CODES];
     uint64_t zero, under_pos, under_neg;
@@ -51,6 +59,9 @@ typedef struct {
      * old becomes fresh. */
     void (*update)(const float *fresh, float *old, const float *grad, int n, int roll, float *diff,
                    block_sums *now, block_sums *change, float *dots);
+    void (*scale)(const float *x, int n, float factor, float *out);
+    /* a . b, a . a, b . b */
+    void (*dots)(const float *a, const float *b, int n, float *out);
     void (*widen_half)(const uint16_t *x, int n, float *out);
     void (*widen_bfloat)(const uint16_t *x, int n, float *out);
     uint32_t (*outside)(const float *x, int n, float low, float high);
