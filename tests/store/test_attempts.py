@@ -211,3 +211,17 @@ def test_rows_of_a_killed_attempt_are_sealed_by_the_next(run):
     assert verify(run).counts["rows"] == 0
     with open_run(run) as history:
         assert len(history.series(LOSS).steps) == 100
+
+
+def test_an_open_history_sees_the_run_go_on(run):
+    with writer(run) as w:
+        log(w, range(10))
+    with open_run(run) as history:
+        assert history.status == "finished"
+        with writer(run, resume=True) as w:
+            log(w, range(10, 20))
+            w.commit()
+            assert history.status == "running"
+            assert len(history.series(LOSS).steps) == 20
+        assert history.status == "finished"
+        assert len(history.series(LOSS).steps) == 20

@@ -80,7 +80,6 @@ def _open_reader(path: Path, options: str) -> sqlite3.Connection:
         uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
     )
     try:
-        connection.execute("PRAGMA cache_size = -16384")
         version = schema.file_version(connection, path)
         if version == 0:
             raise CorruptRun(

@@ -7,19 +7,18 @@ CorruptRun instead of giving wrong numbers. A history may be used from several t
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
-import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
-from torchvitals.record.errors import ConfigError, RunNotFound, UnknownKey
+from torchvitals.record.errors import RunNotFound, UnknownKey
 from torchvitals.record.event import Event
 from torchvitals.record.key import Key
 from torchvitals.record.run_info import RunInfo
@@ -36,6 +35,7 @@ from torchvitals.store.attempts import Attempt, life
 from torchvitals.store.codec import Ints
 from torchvitals.store.connect import connect_reader, run_file, translated
 from torchvitals.store.layouts import HISTOGRAM_STAT
+from torchvitals.store.questions import check_points, closest, site_pattern
 from torchvitals.store.runs import list_runs
 from torchvitals.store.schema import HISTOGRAMS, VALUES
 from torchvitals.store.source import Source
@@ -123,7 +123,7 @@ class History:
         self, kind: str | None = None, site: str | None = None, stat: str | None = None
     ) -> list[Key]:
         """The stored columns, in stored order; `site` is a regular expression (re.search)."""
-        pattern = _pattern(site)
+        pattern = site_pattern(site)
         with self._snapshot() as source:
             return [
                 key
@@ -169,7 +169,7 @@ class History:
     ) -> Envelope:
         """A series thinned for drawing: at most `points` buckets, no spike and no NaN lost."""
         key = Key.parse(key) if isinstance(key, str) else Key(*key)
-        _check_points(points)
+        check_points(points)
         with self._snapshot() as source:
             number = source.columns.get(key)
             if number is None or key.stat == HISTOGRAM_STAT:
@@ -196,7 +196,7 @@ class History:
         64 steps and more come from the pyramids; a value may then be shown one cell (64 rows)
         early.
         """
-        _check_points(points)
+        check_points(points)
         with self._snapshot() as source:
             keys = self.keys(kind, sites, stat)
             if not keys:
@@ -329,39 +329,17 @@ class History:
         number = self._source.columns.get(Key(kind, site, HISTOGRAM_STAT))
         if number is None:
             known = [f"{k}/{s}" for k, s in self.histogram_sites()]
-            raise UnknownKey(f"{kind}/{site} has no histograms.{_closest(f'{kind}/{site}', known)}")
+            raise UnknownKey(f"{kind}/{site} has no histograms.{closest(f'{kind}/{site}', known)}")
         return number
 
     def _unknown(self, key: Key) -> UnknownKey:
         known = [str(name) for name in self.keys()]
         return UnknownKey(
-            f"There is no column {key} in {self.path.parent}.{_closest(str(key), known)}"
+            f"There is no column {key} in {self.path.parent}.{closest(str(key), known)}"
         )
 
 
-def _closest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    if near:
-        return f" Did you mean {' or '.join(near)}?"
-    return (
-        f" It has {len(known)} others: {', '.join(known[:3])} …" if known else " It has none yet."
-    )
-
-
-def _pattern(site: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if site is None else re.compile(site)
-    except re.error as error:
-        raise ConfigError(
-            f"{site!r} is not a regular expression ({error}); escape plain names with re.escape."
-        ) from None
-
-
-def _check_points(points: int | None) -> None:
-    if points is not None and points < 1:
-        raise ConfigError(f"points must be at least 1, got {points}; use about the plot's width.")
-
-
+@lru_cache(maxsize=8)
 def _info(text: str) -> RunInfo:
     return RunInfo.from_json(json.loads(text))
 

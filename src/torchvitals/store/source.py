@@ -187,10 +187,19 @@ class Source:
         if piece.block is None:
             raw: Floats = self._tail_values(piece)[row]
             return raw
-        parts = range(-(-len(piece.layout.columns) // PART_COLUMNS))
-        return np.concatenate(
-            [codec.take_row(self._lanes(piece, part, keep=False), row) for part in parts]
-        )
+        width = len(piece.layout.columns)
+        found = self._connection.execute(
+            "SELECT part, data FROM parts WHERE block = ? ORDER BY part", (piece.block,)
+        ).fetchall()
+        if [part for part, _ in found] != list(range(-(-width // PART_COLUMNS))):
+            raise self._corrupt(f"block {piece.block}", "some of its parts are missing")
+        pieces = []
+        for part, blob in found:
+            columns = min(PART_COLUMNS, width - part * PART_COLUMNS)
+            what = f"part {part} of block {piece.block}"
+            lanes = self._decoded(what, codec.open_values, blob, columns, piece.num_rows)
+            pieces.append(codec.take_row(lanes, row))
+        return np.concatenate(pieces)
 
     def counts(self, piece: Piece, position: int, *, keep: bool = True) -> Counts:
         """The histograms of one site, shape (rows, NUM_BINS)."""

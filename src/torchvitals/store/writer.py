@@ -27,12 +27,13 @@ from torchvitals.record.errors import ConfigError, RunExists, RunLocked, StoreEr
 from torchvitals.record.event import Event
 from torchvitals.record.row import MISSING, HistogramRow, Row
 from torchvitals.record.run_info import RunInfo
-from torchvitals.store.attempts import HEARTBEAT_STALE_S, last_step
-from torchvitals.store.codec import MISSING_COUNT, Damaged, encode_count_row, row_blob
+from torchvitals.store.attempts import HEARTBEAT_STALE_S, last_step, step_spans
+from torchvitals.store.codec import MISSING_COUNT, encode_count_row, row_blob
 from torchvitals.store.connect import connect_writer, run_file, translated
 from torchvitals.store.layouts import Layouts
 from torchvitals.store.lock import RunLock
-from torchvitals.store.sealer import VALUE_ROWS, Seal, rows_due
+from torchvitals.store.sealer import VALUE_ROWS
+from torchvitals.store.sealing import Sealing
 
 HEARTBEAT_S: Final = 1.0
 _INSERT: Final = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)"
@@ -58,12 +59,9 @@ class RunWriter:
         self._mutex = threading.RLock()
         self._pid = os.getpid()
         self._clock = clock
-        self._seal_rows = seal_rows
         self._closed = False
-        self._unsealable: set[tuple[int, int]] = set()
-        self._sealing: Seal | None = None
-        self._stored = False
         self._layouts = Layouts(connection)
+        self._sealing = Sealing(connection, self._layouts.shape, seal_rows)
         self.last_step = last_step(connection)
         """Last step stored by earlier attempts and by this one; None when there is none."""
         now = clock()
@@ -81,7 +79,8 @@ class RunWriter:
         self.attempt = int(cursor.lastrowid or 0)
         """Number of this attempt; the first is 1."""
         self._heartbeat = now
-        self._recount()
+        self._stored = False
+        self._seq = _last_seq(connection)
 
     @classmethod
     def create(
@@ -186,7 +185,7 @@ class RunWriter:
     def seal(self) -> bool:
         """Do one bounded piece of sealing; True when more is due. `append` calls this itself."""
         with self._writing():
-            return self._seal_piece()
+            return self._sealing.advance()
 
     def close(self, status: str = "finished") -> None:
         """Seal what is left, end the attempt and fold the journal into one single file.
@@ -204,7 +203,11 @@ class RunWriter:
                     self._begin()
                     self._end_attempt(status)
                 with self._rolling_back():
-                    self._seal_rest()
+                    self._begin()
+                    for _ in self._sealing.finish():
+                        self._connection.execute("COMMIT")
+                        self._begin()
+                    self._connection.execute("COMMIT")
                 self._fold()
             finally:
                 self._connection.close()
@@ -232,47 +235,11 @@ class RunWriter:
             _INSERT,
             (self._seq, self.attempt, layout, step, row_time, row_blob(step, row_time, payload)),
         )
-        group = (self.attempt, layout)
-        if group not in self._unsealable:
-            self._raw[group] = self._raw.get(group, 0) + 1
         # The newest attempt counts, even when it starts again below where an older one ended.
         started = self._stored and self.last_step is not None
         self.last_step = max(step, self.last_step or step) if started else step
         self._stored = True
-        if self._sealing is not None or self._raw.get(group, 0) >= self._due(layout):
-            self._seal_piece()
-
-    def _seal_piece(self) -> bool:
-        if self._sealing is None:
-            for (attempt, layout), rows in self._raw.items():
-                due = self._due(layout)
-                if rows >= due:
-                    self._sealing = self._seal_of(attempt, layout, due)
-                    return True
-            return False
-        if not self._sealing.ready:
-            self._sealing.advance()
-            return True
-        self._publish(self._sealing)
-        return any(rows >= self._due(layout) for (_, layout), rows in self._raw.items())
-
-    def _seal_of(self, attempt: int, layout: int, rows: int) -> Seal | None:
-        try:
-            return Seal(self._connection, attempt, layout, self._layouts.shape(layout), rows)
-        except Damaged:
-            # Left as they are: verify and the readers say which row is lost, training goes on.
-            self._unsealable.add((attempt, layout))
-            self._raw.pop((attempt, layout))
-            return None
-
-    def _publish(self, seal: Seal) -> None:
-        seal.publish()
-        self._raw[seal.attempt, seal.layout] -= seal.num_rows
-        self._sealing = None
-
-    def _due(self, layout: int) -> int:
-        form, width = self._layouts.shape(layout)
-        return rows_due(form, width, self._seal_rows)
+        self._sealing.appended(self.attempt, layout)
 
     def _end_attempt(self, status: str) -> None:
         now = self._clock()
@@ -281,25 +248,6 @@ class RunWriter:
             (status, now, now, self.attempt),
         )
         self._connection.execute("COMMIT")
-
-    def _seal_rest(self) -> None:
-        """Also the rows that killed attempts left behind; each block its own transaction."""
-        while self._sealing is not None or any(self._raw.values()):
-            self._begin()
-            if self._sealing is None:
-                group = next(group for group, rows in self._raw.items() if rows)
-                self._sealing = self._seal_of(*group, self._due(group[1]))
-            seal = self._sealing
-            if seal is None:
-                continue
-            while not seal.ready:
-                seal.advance()
-            if seal.saves_space:
-                self._publish(seal)
-            else:
-                self._raw.pop((seal.attempt, seal.layout))
-                self._sealing = None
-            self._connection.execute("COMMIT")
 
     def _fold(self) -> None:
         """Give free pages back and leave WAL mode, so that one plain file remains.
@@ -344,31 +292,12 @@ class RunWriter:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             self._layouts.reload()
-            self._recount()
+            self._sealing.recount()
+            self._seq = _last_seq(self._connection)
             self.last_step = last_step(self._connection)
+            self._stored = self.attempt in step_spans(self._connection)
         except sqlite3.Error as error:
             raise StoreError(f"{self.path} can't be written or read any more: {error}.") from error
-
-    def _recount(self) -> None:
-        read = self._connection.execute
-        groups = read("SELECT attempt, layout, count(*) FROM rows GROUP BY 1, 2")
-        self._raw: dict[tuple[int, int], int] = {
-            (a, layout): n for a, layout, n in groups if (a, layout) not in self._unsealable
-        }
-        top = read(
-            "SELECT max(coalesce((SELECT max(seq) FROM rows), 0), "
-            "coalesce((SELECT max(last_seq) FROM blocks), 0))"
-        ).fetchone()
-        self._seq: int = top[0]
-        self._sealing = None
-        self._stored = (
-            read(
-                "SELECT EXISTS (SELECT 1 FROM rows WHERE attempt = ?1) OR "
-                "EXISTS (SELECT 1 FROM blocks WHERE attempt = ?1)",
-                (self.attempt,),
-            ).fetchone()[0]
-            == 1
-        )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -378,6 +307,14 @@ class RunWriter:
                 f"The writer of {self.path} belongs to process {self._pid}, not to its fork "
                 f"{os.getpid()}; log from the training process only."
             )
+
+
+def _last_seq(connection: sqlite3.Connection) -> int:
+    top: int = connection.execute(
+        "SELECT max(coalesce((SELECT max(seq) FROM rows), 0), "
+        "coalesce((SELECT max(last_seq) FROM blocks), 0))"
+    ).fetchone()[0]
+    return top
 
 
 def _check_free(
