@@ -49,7 +49,7 @@ class Monitor:
         optimizers: list[Optimizer],
         steps: Steps,
         num_parameters: int,
-        make_probes: Callable[[Callable[[Exception], None]], Probes],
+        make_probes: Callable[[Callable[[Exception], None], Callable[[], None]], Probes],
     ) -> None:
         self.path = path
         """The run's folder."""
@@ -67,7 +67,9 @@ class Monitor:
         self._wall = Wall(self._note_failure)
         self._stored = writer is not None
         self._recorder = Recorder(writer, self._wall, num_parameters)
-        self._probes = make_probes(lambda error: self._wall.failed("activations", error))
+        self._probes = make_probes(
+            lambda error: self._wall.failed("activations", error), self.note_not_seen
+        )
         self._catcher: ClipCatcher | None = None
         self._active = steps.monitored(steps.current)
         self._attach()
@@ -311,6 +313,15 @@ class Monitor:
         if probe is not None:
             with self._wall.around("gradients"):
                 probe.clipped(lines, limit, norm)
+
+    def note_not_seen(self) -> None:
+        """Say that the activations of a compiled model are not measured."""
+        text = (
+            "the model is compiled: its activations are not measured (gradients, parameters and "
+            "updates are)"
+        )
+        log.warning("torchvitals: %s", text)
+        self.event("not_seen", text, probe="activations")
 
     def _note_failure(self, name: str, error: Exception) -> None:
         self.event(

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torchvitals.monitor.environment import describe_run
 from torchvitals.monitor.monitor import Monitor, Probes
 from torchvitals.monitor.steps import Steps
-from torchvitals.probes.activations import Activations
+from torchvitals.probes.activations import Activations, is_compiled
 from torchvitals.probes.gradients import Gradients
 from torchvitals.probes.optimizer_state import OptimizerState
 from torchvitals.probes.tree import Selection, Tree, compile_patterns, leaves
@@ -120,8 +120,11 @@ def watch(
         for site in (leaves(tree) if activations is True else _matching(tree, activations))
         if site.name in selection
     ]
+    compiled = any(is_compiled(module) for model in models.values() for module in model.modules())
 
-    def make_probes(on_error: Callable[[Exception], None]) -> Probes:
+    def make_probes(
+        on_error: Callable[[Exception], None], on_compile: Callable[[], None]
+    ) -> Probes:
         trainable = [i for i in chosen if tree.parameters[i].parameter.requires_grad]
         return Probes(
             gradients=Gradients(tree, trainable, chosen_backend, stride)
@@ -143,18 +146,20 @@ def watch(
             else None,
             activations=Activations(
                 watched_modules,
+                {site.module for site in tree.modules},
                 chosen_backend,
                 stride=stride,
                 eval_mode=eval_activations,
                 on_error=on_error,
+                on_compile=on_compile,
             )
-            if watched_modules
+            if watched_modules and not compiled
             else None,
         )
 
     writer = _open_writer(path, info, resume=resume)
     last = start_step if start_step is not None else (writer.last_step if writer else None) or 0
-    return Monitor(
+    monitor = Monitor(
         path=path,
         writer=writer,
         optimizers=optimizers,
@@ -162,6 +167,9 @@ def watch(
         num_parameters=len(tree.parameters),
         make_probes=make_probes,
     )
+    if compiled and watched_modules:
+        monitor.note_not_seen()
+    return monitor
 
 
 def _models(model: Models) -> dict[str, nn.Module]:

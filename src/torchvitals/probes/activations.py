@@ -13,7 +13,7 @@ A module that returns several tensors has sites ``name:out[0]``, ``name:out[key]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
 from time import perf_counter
 from typing import Any
@@ -77,17 +77,21 @@ class Activations:
     def __init__(
         self,
         sites: Sequence[ModuleSite],
+        whole: Set[nn.Module],
         backend: Backend,
         *,
         stride: int,
         eval_mode: bool = False,
         on_error: Callable[[Exception], None],
+        on_compile: Callable[[], None],
     ) -> None:
         self._modules: dict[nn.Module, str] = {site.module: site.name for site in sites}
+        self._whole = whole
         self._backend = backend
         self._stride = stride
         self._eval_mode = eval_mode
         self._on_error = on_error
+        self._on_compile = on_compile
         self._single: dict[nn.Module, Site] = {}
         self._several: dict[tuple[nn.Module, str], Site] = {}
         self._sites: list[Site] = []
@@ -104,7 +108,11 @@ class Activations:
 
     def open(self) -> None:
         """Start seeing outputs."""
-        if self._handle is None and self._modules:
+        if self._handle is not None or not self._modules:
+            return
+        if any(map(is_compiled, self._modules)):
+            self._stop_for_compile()
+        else:
             self._handle = register_module_forward_hook(self._hook)
 
     def close(self) -> None:
@@ -114,7 +122,14 @@ class Activations:
             self._handle = None
 
     def _hook(self, module: nn.Module, _inputs: Any, output: Any) -> None:
+        # Inside a compiled region this is all that is traced: the graph stays whole.
+        if torch.compiler.is_compiling():
+            return
         name = self._modules.get(module)
+        if name is None and is_compiled(module) and module._orig_mod in self._whole:
+            # The model was compiled after watch(): a global hook would compile it once more.
+            self._stop_for_compile()
+            return
         if (
             name is None
             or not (module.training or self._eval_mode)
@@ -129,6 +144,11 @@ class Activations:
             self.close()
             self._on_error(error)
         self._spent += perf_counter() - begun
+
+    def _stop_for_compile(self) -> None:
+        self.close()
+        self._modules = {}
+        self._on_compile()
 
     def _see(self, module: nn.Module, name: str, output: Any) -> None:
         if isinstance(output, Tensor):
@@ -261,6 +281,14 @@ class Activations:
             counts = np.add.reduceat(counts[order], starts, axis=0, dtype=np.uint32)
             lines = lines[order][starts]
         return self._site_names.of(lines.tolist()), counts
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether calls of this module go through torch.compile."""
+    return (
+        type(module).__name__ == "OptimizedModule"
+        or getattr(module, "_compiled_call_impl", None) is not None
+    )
 
 
 def merged(
