@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from house import ROOT, run_python
+from house import ROOT, rooms, run_python
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -79,11 +77,9 @@ def test_snippets_are_python(page: Path) -> None:
 
 
 def commands() -> set[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "torchvitals.cli.main", "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_python(
+        "import sys; sys.argv = ['vitals', '--help']; "
+        "from torchvitals.cli.main import main; sys.exit(main())"
     )
     assert done.returncode == 0, done.stderr
     _, _, listed = done.stdout.partition("Commands:")
@@ -97,6 +93,7 @@ def shown_commands() -> Iterator[tuple[Path, str]]:
                 yield page, command
 
 
+@pytest.mark.skipif("cli" not in rooms(), reason="the command line is not there yet")
 def test_commands_shown_exist() -> None:
     known = commands()
     assert known
