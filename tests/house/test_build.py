@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from house import ROOT, run_elsewhere
+from .house import ROOT, run_elsewhere
 
 KERNEL = "torchvitals/stats/native/_kernel.so"
 

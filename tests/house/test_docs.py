@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from house import ROOT, rooms, run_python
+from .house import ROOT, rooms, run_python
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]

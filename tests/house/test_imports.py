@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from house import EITHER, LIVE, ROOT, WITHOUT_TORCH, modules, rooms, run_elsewhere, run_python
+from .house import EITHER, LIVE, ROOT, WITHOUT_TORCH, modules, rooms, run_elsewhere, run_python
 
 LINT = (
     "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"

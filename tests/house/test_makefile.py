@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from house import ROOT
+from .house import ROOT
 
 
 def make(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

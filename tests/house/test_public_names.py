@@ -7,7 +7,8 @@ import re
 import pytest
 
 import torchvitals
-from house import ROOT, WITHOUT_TORCH, run_python
+
+from .house import ROOT, WITHOUT_TORCH, run_python
 
 NAMES = ["History", "Key", "Monitor", "VitalsError", "__version__", "open_run", "watch"]
 
