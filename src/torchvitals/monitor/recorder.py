@@ -21,7 +21,7 @@ import numpy as np
 from torchvitals.monitor.scalars import ScalarBook
 from torchvitals.monitor.summary import HEADER as SUMMARY
 from torchvitals.monitor.summary import summarize
-from torchvitals.monitor.wall import Wall
+from torchvitals.monitor.wall import Wall, strict
 from torchvitals.probes.probe import MAX_HEADERS, Notes, Probe
 from torchvitals.record import Event, HistogramRow, Row, StoreError
 from torchvitals.store.writer import RunWriter
@@ -68,6 +68,7 @@ class Recorder:
         self._told = False
         self._committed = time.monotonic()
         self._closing = False
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="torchvitals", daemon=True)
         self._thread.start()
 
@@ -91,12 +92,21 @@ class Recorder:
             done.set()
 
         self._queue.put(commit_and_tell)
-        return done.wait(timeout_s)
+        finished = done.wait(timeout_s)
+        self._resurface()
+        return finished
 
     def close(self, status: str, timeout_s: float = 60.0) -> None:
         """Write what is left and close the store."""
         self._queue.put(self._finish(status))
         self._thread.join(timeout_s)
+        self._resurface()
+
+    def _resurface(self) -> None:
+        """In strict mode an error of the thread is raised where somebody sees it."""
+        error, self._error = self._error, None
+        if error is not None and strict():
+            raise error
 
     def _finish(self, status: str) -> Callable[[], None]:
         def finish() -> None:
@@ -119,10 +129,9 @@ class Recorder:
             try:
                 self._take(item)
             except Exception as error:  # the thread must live on
-                try:
+                self._error = error
+                if not strict():
                     self._wall.failed("the recorder", error)
-                except Exception:
-                    log.exception("torchvitals: the recorder failed")
             if time.monotonic() - self._committed >= COMMIT_S:
                 self._commit()
 

@@ -154,12 +154,16 @@ class Activations:
         if isinstance(output, Tensor):
             site = self._single.get(module)
             if site is None:
+                if not is_signal(output):
+                    return
                 site = self._single[module] = self._new_site(name, module)
             self._take(site, output)
             return
         for path, tensor in tensors_in(output):
             site = self._several.get((module, path))
             if site is None:
+                if not is_signal(tensor):
+                    continue
                 site = self._several[module, path] = self._new_site(f"{name}:out{path}", module)
             self._take(site, tensor)
 
@@ -174,8 +178,6 @@ class Activations:
         return site
 
     def _take(self, site: Site, tensor: Tensor) -> None:
-        if tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()):
-            return
         if site.floor is not None and site.activity is None:
             site.activity = self._units.add(site.line, tensor, site.floor)
         if tensor.numel() <= SMALL and tensor.is_cpu:
@@ -281,6 +283,11 @@ class Activations:
             counts = np.add.reduceat(counts[order], starts, axis=0, dtype=np.uint32)
             lines = lines[order][starts]
         return self._site_names.of(lines.tolist()), counts
+
+
+def is_signal(tensor: Tensor) -> bool:
+    """Whether a tensor holds values worth statistics: indices and masks do not."""
+    return not tensor.is_meta and (tensor.is_floating_point() or tensor.is_complex())
 
 
 def is_compiled(module: nn.Module) -> bool:

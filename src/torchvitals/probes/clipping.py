@@ -39,9 +39,8 @@ class ClipCatcher:
             (clip_grad.clip_grad_value_, "clip_value", False),
         ):
             cell = _inner_cell(function)
-            original = cell.cell_contents
-            cell.cell_contents = ours = self._around(original, limit_name, by_norm)
-            self._undo.append(partial(_restore, cell, original, ours))
+            cell.cell_contents = ours = self._around(cell.cell_contents, limit_name, by_norm)
+            self._undo.append(partial(_restore, cell, ours))
 
     def remove(self) -> None:
         """Stop catching."""
@@ -82,17 +81,16 @@ def _inner_cell(function: Callable[..., Any]) -> Any:
     )
 
 
-def _restore(cell: Any, original: Any, ours: Any) -> None:
+def _restore(cell: Any, ours: Any) -> None:
+    """Take our layer out of the chain of wrappers, wherever in it we are by now."""
+    inner = ours.__vitals_original__
     if cell.cell_contents is ours:
-        cell.cell_contents = original
+        cell.cell_contents = inner
         return
-    # Another monitor wrapped ours: take our layer out of its chain.
     outer = cell.cell_contents
-    while outer is not None:
-        inner = getattr(outer, "__vitals_original__", None)
-        if inner is ours:
-            index = outer.__code__.co_freevars.index("function")
-            outer.__closure__[index].cell_contents = original
-            outer.__vitals_original__ = original
-            return
-        outer = inner
+    while outer is not None and getattr(outer, "__vitals_original__", None) is not ours:
+        outer = getattr(outer, "__vitals_original__", None)
+    if outer is not None:
+        index = outer.__code__.co_freevars.index("function")
+        outer.__closure__[index].cell_contents = inner
+        outer.__vitals_original__ = inner

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -78,6 +79,7 @@ class Updates:
         self._site_names = SiteNames(lambda entry: (entry[0], self._names[entry[1]]))
         self._raw = UpdateRaw()
         self._measured: set[int] = set()
+        self._grad_versions: list[int | None] = []
         self._still = np.zeros(len(sites), dtype=np.int64)
         self._keeper: Keeper | None = None
         if mode == "exact":
@@ -102,6 +104,7 @@ class Updates:
         lines = self._lines(parameters)
         if not lines or not self._mode:
             return
+        self._grad_versions = [_version(self._tensors[line].grad) for line in lines]
         if self._keeper is not None:
             self._keeper.keep(lines, step)
             return
@@ -115,7 +118,12 @@ class Updates:
             return
         self._measured.update(lines)
         tensors = [self._tensors[line] for line in lines]
-        grads = [tensor.grad for tensor in tensors]
+        # Some optimizers use `.grad` as scratch space (foreach SGD with Nesterov momentum): an
+        # angle with that would be wrong, so there is none.
+        grads = [
+            tensor.grad if _version(tensor.grad) == version else None
+            for tensor, version in zip_longest(tensors, self._grad_versions)
+        ]
         if self._keeper is not None:
             old = self._keeper.kept(lines)
             measured = self._backend.measure_update(
@@ -205,7 +213,7 @@ class Updates:
         weight_sumsq = weight_sumsq.copy()
         cosine = np.full(num, np.nan)
         for lines, measured in (*raw.whole, *raw.samples):
-            if measured.delta_sums is None:
+            if measured.host().delta_sums is None:
                 continue
             sums, changes, dots = measured.sums, measured.delta_sums, measured.dots
             derived = s.derive(changes)
@@ -266,3 +274,7 @@ class Updates:
                 lines_of += [("update", line) for line in lines]
                 counts.append(measured.delta_bins)
         return (self._site_names.of(lines_of), np.concatenate(counts)) if counts else None
+
+
+def _version(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor._version
