@@ -16,6 +16,9 @@ How the figures are made
 - "nothing" is a variant that does nothing: what it shows is the error of the method on this machine
   at this moment. Differences of that size mean nothing.
 - The 95 % interval is a bootstrap of the median. A limit inside it is "unclear", not passed.
+- "measured" is the share of the steps due that the run's file holds, for the kind of tensor that
+  has fewest. A monitor may skip a step when its writer is behind, and it switches a failing probe off:
+  both make it look cheap. Below 99 % no limit counts as kept. Failing probes raise here (strict).
 - "CPU ms" is the CPU time of this process, all threads, that a step adds: background threads of a
   monitor show here even where they cost no time. wandb's own process is not in it.
 - "bare" in the JSON file is the bare copy's step while the variant was attached to the other: if it
@@ -43,7 +46,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from peers import PEERS, TMM_FULL, NotInstalled
+from peers import PEERS, SLOW_PEERS, TMM_FULL, NotInstalled
 from workloads import WORKLOADS, Observer, Training, Workload, size
 
 NOTHING = "nothing"
@@ -61,6 +64,18 @@ PERCENT_LIMITS: dict[str, dict[str, float]] = {
 PEER_LIMIT = 1 / 12
 """On W1, everything every step may cost at most this share of torch-module-monitor's full set."""
 
+KINDS = ("gradient", "parameter", "update", "activation")
+"""What every torchvitals variant here must hold for each measured step."""
+
+ALL_MEASURED = 0.99
+"""A limit counts only where at least this share of the steps due was measured."""
+
+DEFAULT_EVERY = 10
+"""watch()'s own default for `every`."""
+
+BUSY = 1.0
+"""Load average at the start above which a warning is printed."""
+
 WARM_UP = 2
 """Untimed steps after attaching."""
 
@@ -68,11 +83,16 @@ WARM_UP = 2
 class Torchvitals(Observer):
     """`torchvitals.watch` with the given keywords, writing to a folder that is dropped."""
 
+    measured = math.nan
+    """Share of the steps due that the run holds; known once closed."""
+
     def __init__(self, **options: Any) -> None:
         self._options = options
+        self._steps = 0
 
     def attach(self, training: Training) -> None:
         """Watch."""
+        os.environ["TORCHVITALS_STRICT"] = "1"
         try:
             import torchvitals
 
@@ -80,12 +100,13 @@ class Torchvitals(Observer):
         except ImportError as error:
             raise NotInstalled(f"torchvitals.watch is not there: {error}") from error
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        run = Path(self._folder.name) / "run"
-        self._monitor = watch(training.model, training.optimizer, run=run, **self._options)
+        self._path = Path(self._folder.name) / "run"
+        self._monitor = watch(training.model, training.optimizer, run=self._path, **self._options)
 
     def after_step(self, loss: Tensor) -> None:
         """Log the loss as users do."""
         self._monitor.log(loss=loss)
+        self._steps += 1
 
     @property
     def own_s(self) -> float:
@@ -94,8 +115,14 @@ class Torchvitals(Observer):
         return float(value) if isinstance(value, int | float) else math.nan
 
     def close(self) -> None:
-        """Close the monitor, drop the run."""
+        """Close the monitor, count what it kept, drop the run."""
+        import torchvitals
+
         self._monitor.close()
+        due = -(-self._steps // self._options.get("every", DEFAULT_EVERY))
+        with torchvitals.open_run(self._path) as history:
+            kept = min(len(history.steps(kind)) for kind in KINDS)
+        self.measured = kept / due if due else math.nan
         self._folder.cleanup()
 
 
@@ -109,6 +136,8 @@ class Variant:
     """Steps per measured step: segments are whole multiples of it."""
     weight: int = 1
     """How many times as many pairs it gets: ours are small and need more."""
+    slow: bool = False
+    """Adds several steps' worth: one pair of short segments a round shows it well enough."""
 
 
 def variants() -> list[Variant]:
@@ -129,9 +158,11 @@ def variants() -> list[Variant]:
             weight=2,
         ),
         Variant(DEFAULTS, Torchvitals, every=10, weight=2),
-        Variant(TORCH_BACKEND, lambda: Torchvitals(**everything, every=1, backend="torch")),
+        Variant(
+            TORCH_BACKEND, lambda: Torchvitals(**everything, every=1, backend="torch"), slow=True
+        ),
     ]
-    peers = [Variant(name, make) for name, make in PEERS.items()]
+    peers = [Variant(name, make, slow=name in SLOW_PEERS) for name, make in PEERS.items()]
     return [Variant(NOTHING, Observer, weight=3), *ours, *peers]
 
 
@@ -144,6 +175,8 @@ class Samples:
     cpu_s: list[float] = field(default_factory=list)
     """CPU time of the watched segment less that of the bare one."""
     own_s: list[float] = field(default_factory=list)
+    measured: list[float] = field(default_factory=list)
+    """Share of the steps due that were kept, one entry a turn."""
     missing: str = ""
     """Why it could not run."""
 
@@ -161,6 +194,7 @@ class Result:
     interval_percent: tuple[float, float] = (math.nan, math.nan)
     own_ms: float = math.nan
     cpu_ms: float = math.nan
+    measured: float = math.nan
     of_peer: float = math.nan
     """Added time over that of torch-module-monitor with activations."""
     limits: list[str] = field(default_factory=list)
@@ -197,7 +231,8 @@ def turn(
 ) -> None:
     """Attach the variant to `watched`, take pairs of segments, close it."""
     gc.collect()
-    watched.observe(variant.make())
+    observer = variant.make()
+    watched.observe(observer)
     try:
         for _ in range(WARM_UP):
             bare.step()
@@ -213,6 +248,7 @@ def turn(
             samples.own_s.append(taken["watched"][2])
     finally:
         watched.release()
+    samples.measured.append(float(getattr(observer, "measured", math.nan)))
 
 
 def measure(
@@ -240,6 +276,9 @@ def measure(
             bare, watched = dice.sample(copies, 2)
             # Whole multiples of `every`, so that each group holds its share of measured steps.
             steps = variant.every * -(-workload.segment // variant.every)
+            each = pairs * variant.weight if variant.every == 1 else variant.weight
+            if variant.slow:
+                steps, each = max(1, steps // 4), 1
             try:
                 turn(
                     variant,
@@ -247,7 +286,7 @@ def measure(
                     watched,
                     found,
                     steps=steps,
-                    pairs=pairs * variant.weight if variant.every == 1 else variant.weight,
+                    pairs=each,
                     settle=settle,
                     dice=dice,
                 )
@@ -277,13 +316,18 @@ def summarise(name: str, samples: Samples) -> Result:
     result.interval_percent = (100 * float(low) / base, 100 * float(high) / base)
     result.own_ms = 1e3 * float(np.median(samples.own_s))
     result.cpu_ms = 1e3 * float(np.median(samples.cpu_s))
+    result.measured = float(np.mean(samples.measured)) if samples.measured else math.nan
     return result
 
 
-def verdict(value: float, interval: tuple[float, float], limit: float) -> str:
-    """ "pass", "FAIL", or "unclear" with the way it leans."""
+def verdict(
+    value: float, interval: tuple[float, float], limit: float, measured: float = math.nan
+) -> str:
+    """ "pass", "FAIL", "unclear" with the way it leans, or why there is none."""
     if math.isnan(value):
         return "not measured"
+    if measured < ALL_MEASURED:
+        return f"void: {100 * measured:.0f} % of the steps measured"
     says = "pass" if value <= limit else "FAIL"
     return f"unclear ({says})" if interval[0] <= limit <= interval[1] else says
 
@@ -297,13 +341,17 @@ def judge(workload: str, results: dict[str, Result]) -> None:
         limit = PERCENT_LIMITS.get(result.variant, {}).get(workload)
         if limit is not None:
             result.limits.append(f"≤ {limit:g} %")
-            result.verdicts.append(verdict(result.added_percent, result.interval_percent, limit))
+            result.verdicts.append(
+                verdict(result.added_percent, result.interval_percent, limit, result.measured)
+            )
         if workload == "W1" and result.variant == EVERYTHING:
             # The peer's own spread is small beside the factor; the interval is ours, scaled.
             scale = result.of_peer / result.added_percent if result.added_percent else math.nan
             low, high = sorted(scale * end for end in result.interval_percent)
             result.limits.append("≤ 1/12 of torch-module-monitor")
-            result.verdicts.append(verdict(result.of_peer, (low, high), PEER_LIMIT))
+            result.verdicts.append(
+                verdict(result.of_peer, (low, high), PEER_LIMIT, result.measured)
+            )
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -318,6 +366,7 @@ HEADER = (
     "95 % interval",
     "own calls ms",
     "CPU ms",
+    "measured %",
     "× t-m-m",
     "limit",
     "verdict",
@@ -327,7 +376,7 @@ HEADER = (
 def cells(result: Result) -> tuple[str, ...]:
     """One line of the table."""
     if result.missing:
-        return (result.variant, result.missing, *[""] * 5, *limits_of(result))
+        return (result.variant, result.missing, *[""] * 6, *limits_of(result))
     low, high = result.iqr_ms
     return (
         result.variant,
@@ -336,6 +385,7 @@ def cells(result: Result) -> tuple[str, ...]:
         f"{number(result.interval_percent[0])}…{number(result.interval_percent[1])}",
         number(result.own_ms),
         number(result.cpu_ms),
+        number(100 * result.measured, 0),
         number(result.of_peer, 3),
         *limits_of(result),
     )
@@ -411,6 +461,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if rounds < 8:
         print("fewer than 8 rounds: good for seeing that it runs, not for quoting")
+    if os.getloadavg()[0] > BUSY:
+        print(f"THE MACHINE IS BUSY (load above {BUSY:g}): do not quote these figures")
     document: dict[str, Any] = {"machine": before, "rounds": rounds, "workloads": {}}
     pages = [before, ""]
     failed = []

@@ -178,3 +178,6 @@ PEERS: dict[str, Callable[[], Observer]] = {
     "TensorBoard: gradient scalars": lambda: TensorBoard(histograms=False),
     "TensorBoard: + parameter histograms": lambda: TensorBoard(histograms=True),
 }
+
+SLOW_PEERS = frozenset(name for name in PEERS if name.startswith(("wandb", "TensorBoard")))
+"""Those that add so much to a step that few steps show it."""
