@@ -123,9 +123,8 @@ def test_pyramids_are_really_used(run, monkeypatch):
         for step in range(1280):
             w.append(row(step, keys, np.sin(step)))
     with open_run(run) as history:
-        monkeypatch.setattr(
-            history._source, "values", lambda *_, **__: pytest.fail("read the values")
-        )
+        for name in ("values", "column"):
+            monkeypatch.setattr(history._source, name, lambda *_, **__: pytest.fail("read values"))
         assert len(history.envelope(keys[69], 5).steps) == 5
         assert history.matrix("gradient", "rms", points=5).values.shape == (5, 70)
 
@@ -137,9 +136,8 @@ def test_interleaved_layouts_draw_from_pyramids_too(run, monkeypatch):
         for step in range(2560):
             w.append(row(step, more if step % 10 == 0 else some, step))
     with open_run(run) as history:
-        monkeypatch.setattr(
-            history._source, "values", lambda *_, **__: pytest.fail("read the values")
-        )
+        for name in ("values", "column"):
+            monkeypatch.setattr(history._source, name, lambda *_, **__: pytest.fail("read values"))
         got = history.envelope(some[0], 10, stop=2560)
         assert got.count.sum() == 2560
         assert (got.low.min(), got.high.max(), got.last[-1]) == (0, 2559, 2559)

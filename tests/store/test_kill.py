@@ -40,7 +40,7 @@ def test_fifty_kills(tmp_path):
         child = start_child(CHILD, run)
         if round_ >= 5 and rng.random() < 0.9:
             child.stdout.readline()
-        time.sleep(rng.random() * 0.2)
+        time.sleep(rng.random() * 0.15)
         child.kill()
         out, _ = child.communicate(timeout=30)
         numbers = [int(line) for line in out.splitlines() if line.isdigit()]

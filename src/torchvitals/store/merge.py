@@ -92,18 +92,22 @@ def last_wins(steps: Ints, seqs: Ints, *arrays: NDArray[Any]) -> tuple[NDArray[A
 
 def column(source: Source, found: Sequence[View], number: int) -> tuple[Ints, Floats]:
     """Steps and values of one column, MISSING dropped."""
-    steps, seqs, values = [], [], []
-    for view in found:
-        axis, rows = source.axis(view.piece), view.rows(source)
-        got = source.values(view.piece, [view.piece.layout.position[number]])[:, 0][rows]
-        there = ~is_missing(got)
-        everything = bool(there.all())
-        steps.append(axis.steps[rows] if everything else axis.steps[rows][there])
-        seqs.append(axis.seqs[rows] if everything else axis.seqs[rows][there])
-        values.append(got if everything else got[there])
-    if not steps:
+    if not found:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
-    merged = last_wins(np.concatenate(steps), np.concatenate(seqs), np.concatenate(values))
+    pieces = []
+    for view in found:
+        axis = source.axis(view.piece)
+        got = source.column(view.piece, view.piece.layout.position[number])
+        if view.whole:
+            pieces.append((axis.steps, axis.seqs, got))
+        else:
+            rows = view.rows(source)
+            pieces.append((axis.steps[rows], axis.seqs[rows], got[rows]))
+    steps, seqs, values = (np.concatenate(field) for field in zip(*pieces, strict=True))
+    there = ~is_missing(values)
+    if not there.all():
+        steps, seqs, values = steps[there], seqs[there], values[there]
+    merged = last_wins(steps, seqs, values)
     return merged[0], merged[1]
 
 
@@ -138,7 +142,7 @@ def row(source: Source, found: Sequence[View], step: int) -> dict[Key, float]:
     for _, columns, values in sorted(lines, key=lambda line: line[0]):
         there = ~is_missing(values)
         result.update(zip(columns[there].tolist(), values[there].tolist(), strict=True))
-    return dict(zip(map(source.name, result), result.values(), strict=True))
+    return dict(zip(source.names(result), result.values(), strict=True))
 
 
 def chosen_columns(layout: Layout, columns: Sequence[int]) -> tuple[list[int], NDArray[np.intp]]:

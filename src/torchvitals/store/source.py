@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -29,6 +29,7 @@ from torchvitals.store.schema import VALUES
 from torchvitals.store.sealer import PART_COLUMNS, PART_SITES, PYRAMID_COLUMNS
 
 CACHE_BYTES: Final = 64 << 20
+_MAX_ASKED: Final = 1 << 16
 T = TypeVar("T")
 P = TypeVar("P", codec.Lanes, Counts)
 
@@ -83,6 +84,7 @@ class Source:
         self._axes: dict[int, Axis] = {}
         self._parts: OrderedDict[tuple[int, int], Any] = OrderedDict()
         self._parts_bytes = 0
+        self._asked: dict[tuple[int, int], None] = {}
         self._tail_seq = 0
         self._clear_tail()
         self.attempts: list[Attempt] = []
@@ -138,9 +140,9 @@ class Source:
         """Ids of all columns, in stored order."""
         return self._columns
 
-    def name(self, column: int) -> Key:
-        """The key of a column."""
-        return self._names[column]
+    def names(self, columns: Iterable[int]) -> Iterator[Key]:
+        """The keys of columns."""
+        return map(self._names.__getitem__, columns)
 
     def layouts(self, form: str) -> list[Layout]:
         """All layouts of values or of histograms."""
@@ -182,24 +184,36 @@ class Source:
             out[at] = codec.take_columns(self._lanes(piece, part, keep=keep), inside)
         return out.T
 
+    def column(self, piece: Piece, position: int) -> Floats:
+        """One column of a piece."""
+        if piece.block is None:
+            raw: Floats = self._tail_values(piece)[:, position]
+            return raw
+        part, inside = divmod(position, PART_COLUMNS)
+        lanes = self._lanes(piece, part, keep=True)
+        one: Floats = codec.take_columns(lanes, np.array([inside]))[0]
+        return one
+
     def line(self, piece: Piece, row: int) -> Floats:
         """One row of a piece, all columns."""
         if piece.block is None:
             raw: Floats = self._tail_values(piece)[row]
             return raw
         width = len(piece.layout.columns)
+        # One blob at a time: memory that is used again is much faster than fresh memory.
         found = self._connection.execute(
             "SELECT part, data FROM parts WHERE block = ? ORDER BY part", (piece.block,)
-        ).fetchall()
-        if [part for part, _ in found] != list(range(-(-width // PART_COLUMNS))):
-            raise self._corrupt(f"block {piece.block}", "some of its parts are missing")
-        pieces = []
+        )
+        pieces = [np.empty(0, dtype=np.float32)]
         for part, blob in found:
             columns = min(PART_COLUMNS, width - part * PART_COLUMNS)
             what = f"part {part} of block {piece.block}"
             lanes = self._decoded(what, codec.open_values, blob, columns, piece.num_rows)
             pieces.append(codec.take_row(lanes, row))
-        return np.concatenate(pieces)
+        line = np.concatenate(pieces)
+        if len(line) != width:
+            raise self._corrupt(f"block {piece.block}", "some of its parts are missing")
+        return line
 
     def counts(self, piece: Piece, position: int, *, keep: bool = True) -> Counts:
         """The histograms of one site, shape (rows, NUM_BINS)."""
@@ -266,7 +280,12 @@ class Source:
         what = f"part {part} of block {piece.block}"
         blob = self._blob("SELECT data FROM parts WHERE block = ? AND part = ?", place, what)
         decoded = self._decoded(what, decode, blob)
-        if keep:
+        if keep and place not in self._asked:
+            # Kept at the second request only: fresh memory costs as much as decompressing.
+            self._asked[place] = None
+            if len(self._asked) > _MAX_ASKED:
+                self._asked.pop(next(iter(self._asked)))
+        elif keep:
             self._parts[place] = decoded
             self._parts_bytes += decoded.nbytes
             while self._parts_bytes > CACHE_BYTES:
