@@ -36,7 +36,7 @@ lint: $(DEV)  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 bench: $(PEERS)  ## measure the kernel, the store and the overhead beside its peers
 	$(BIN)/python bench/kernel.py

@@ -11,9 +11,11 @@ import pytest
 
 from .house import EITHER, LIVE, ROOT, WITHOUT_TORCH, modules, rooms, run_elsewhere, run_python
 
-LINT = (
-    "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
-)
+LINT = """
+import sys
+from importlinter.cli import lint_imports
+sys.exit(lint_imports(no_cache=True, no_logo=True))
+"""
 
 DESK = sorted(rooms() - LIVE - EITHER)
 
