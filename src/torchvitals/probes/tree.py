@@ -164,8 +164,8 @@ class Selection:
 
 def compile_patterns(argument: str, patterns: str | Sequence[str]) -> tuple[re.Pattern[str], ...]:
     """Regular expressions, or a ConfigError that says which one is wrong."""
-    texts = (patterns,) if isinstance(patterns, str) else tuple(patterns)
     try:
+        texts = (patterns,) if isinstance(patterns, str) else tuple(patterns)
         return tuple(re.compile(text) for text in texts)
     except (re.error, TypeError) as error:
         raise ConfigError(
