@@ -201,3 +201,12 @@ def test_preempted_rounds_are_left_out_and_too_few_give_no_verdict() -> None:
     assert judge({**found, "rounds": ENOUGH}, 9.0) == "pass"
     assert judge({**found, "rounds": ENOUGH}, 2.0) == "FAIL"
     assert judge(found, None) == ""
+
+
+def test_the_conclusion_claims_nothing_that_was_not_judged() -> None:
+    assert overhead.conclusion([]).startswith("no limit was judged")
+    assert overhead.conclusion([("a", "pass")]) == "all 1 limits judged hold"
+    text = overhead.conclusion([("a", "pass"), ("b", "unclear (pass)"), ("c", "FAIL")])
+    assert text.splitlines() == [
+        "2 of 3 limits not shown to hold:", "  b, unclear (pass)", "  c, FAIL"
+    ]  # fmt: skip
