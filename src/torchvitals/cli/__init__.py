@@ -1,0 +1,1 @@
+"""The command `vitals`. One file a command; each imports what it needs when it is called."""

@@ -1,0 +1,59 @@
+"""What watching costs here: a tiny training with and without the monitor, in turns."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+STEPS, SETTLE = 10, 4
+"""Steps of a turn, and how many of them are not counted."""
+
+
+def measure_overhead(seconds: float) -> dict[str, Any]:
+    """Medians of all counted steps, in microseconds."""
+    import torch
+    from torch import nn
+
+    import torchvitals
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
+        )
+        inputs, targets = torch.randn(128, 64), torch.randint(10, (128,))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def turn() -> list[float]:
+        spent = []
+        for _ in range(STEPS):
+            begun = time.perf_counter()
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad()
+            spent.append(time.perf_counter() - begun)
+        return spent[SETTLE:]
+
+    plain: list[float] = []
+    watched: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="vitals-doctor-") as folder:
+        end = time.monotonic() + seconds
+        number = 0
+        while number < 2 or time.monotonic() < end:
+            number += 1
+            plain += turn()
+            with torchvitals.watch(model, optimizer, run=Path(folder) / str(number), every=1):
+                watched += turn()
+    without, with_ = statistics.median(plain), statistics.median(watched)
+    return {
+        "plain_us": 1e6 * without,
+        "watched_us": 1e6 * with_,
+        "added_us": 1e6 * (with_ - without),
+        "added_frac": with_ / without - 1,
+        "num_parameters": sum(p.numel() for p in model.parameters()),
+        "num_steps": len(watched),
+    }

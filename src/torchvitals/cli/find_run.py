@@ -1,0 +1,45 @@
+"""RUN on the command line: a run's folder, its file, or a name under ./runs."""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+from pathlib import Path
+
+from torchvitals.record.errors import RunNotFound
+
+RUNS = Path("runs")
+
+
+def find_run(text: str) -> Path:
+    """Where the run is; RunNotFound with the closest names when it is nowhere."""
+    from torchvitals.store.connect import run_file
+
+    for path in (Path(text), RUNS / text):
+        if run_file(path).is_file():
+            return path
+    raise RunNotFound(f"there is no run {text!r} here.{_instead(text)}")
+
+
+def _instead(text: str) -> str:
+    from torchvitals.store import list_runs
+
+    given = Path(text)
+    if given.is_dir():
+        below = [str(run.path) for run in list_runs(given)]
+        if below:
+            return f" These below it are runs: {_some(below)}."
+    known = {os.path.relpath(run.path, RUNS): str(run.path) for run in list_runs(RUNS)}
+    if given.parent != Path() and given.parent.is_dir():
+        known |= {run.path.name: str(run.path) for run in list_runs(given.parent)}
+    near = get_close_matches(given.name, known, n=3, cutoff=0.5)
+    if near:
+        return f" Did you mean {' or '.join(known[name] for name in near)}?"
+    if known:
+        return f" There are {_some(list(known.values()))}."
+    return " There are no runs under ./runs either; 'vitals demo' makes one."
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
