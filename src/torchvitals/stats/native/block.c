@@ -1,4 +1,4 @@
-/* The fast loops, written plainly for the compiler to vectorise.
+/* The loops that add up, written plainly for the compiler to vectorise.
  *
  * This file is compiled once for each instruction set, with associative, finite-only arithmetic.
  * That is sound because a block whose sum of squares is not an ordinary number is thrown away and
@@ -7,9 +7,6 @@
 #include "kernel.h"
 
 #include <string.h>
-
-#define JOIN2(a, b) a##b
-#define JOIN(a, b) JOIN2(a, b)
 
 static void moments(const float *restrict x, int n, block_sums *restrict out) {
     float sum = 0, sumsq = 0, min = x[0], max = x[0];
@@ -110,22 +107,6 @@ static void dots(const float *restrict a, const float *restrict b, int n, float 
     out[2] = bb;
 }
 
-static uint32_t outside(const float *restrict x, int n, float low, float high) {
-    int32_t found = 0;
-    for (int i = 0; i < n; i++) found += (x[i] <= low) | (x[i] >= high);
-    return (uint32_t)found;
-}
-
-static uint32_t zeros(const float *restrict x, int n) {
-    int32_t found = 0;
-    for (int i = 0; i < n; i++) found += x[i] == 0.0f;
-    return (uint32_t)found;
-}
-
-static void active(const float *restrict x, int n, float floor, uint32_t *restrict counts) {
-    for (int i = 0; i < n; i++) counts[i] += (x[i] > floor) | (x[i] < -floor);
-}
-
 static void tally_codes(const float *restrict x, int n, tally *restrict t) {
     const char *p = (const char *)x;
     int i = 0;
@@ -151,6 +132,7 @@ static void tally_codes(const float *restrict x, int n, tally *restrict t) {
     }
 }
 
-const loops JOIN(loops_, VARIANT) = {
-    moments, update, scale, dots, widen_half, widen_bfloat, outside, tally_codes, zeros, active,
+const loops OF(loops) = {
+    moments,      update,      scale,      dots, widen_half, widen_bfloat, tally_codes,
+    OF(outside), OF(zeros), OF(active),
 };

@@ -52,7 +52,7 @@ typedef struct {
     uint32_t zeros;
 } block_sums;
 
-/* The loops, compiled once for each instruction set (block.c). */
+/* The loops, compiled once for each instruction set VARIANT (block.c and compare.c). */
 typedef struct {
     void (*moments)(const float *x, int n, block_sums *out);
     /* Also diff = fresh - old; dots = diff . grad and grad . grad (grad may be NULL); with roll,
@@ -64,12 +64,21 @@ typedef struct {
     void (*dots)(const float *a, const float *b, int n, float *out);
     void (*widen_half)(const uint16_t *x, int n, float *out);
     void (*widen_bfloat)(const uint16_t *x, int n, float *out);
-    uint32_t (*outside)(const float *x, int n, float low, float high);
     void (*tally)(const float *x, int n, tally *t);
+    /* How many are at or beyond the ends; how many are zero; counts[u] += |x[u]| > floor. */
+    uint32_t (*outside)(const float *x, int n, float low, float high);
     uint32_t (*zeros)(const float *x, int n);
-    /* active[u] += number of the given rows in which |x| > floor for unit u. */
-    void (*active)(const float *x, int n, float floor, uint32_t *active);
+    void (*active)(const float *x, int n, float floor, uint32_t *counts);
 } loops;
+
+#ifdef VARIANT
+#define JOIN2(a, b) a##_##b
+#define JOIN(a, b) JOIN2(a, b)
+#define OF(name) JOIN(name, VARIANT)
+uint32_t OF(outside)(const float *x, int n, float low, float high);
+uint32_t OF(zeros)(const float *x, int n);
+void OF(active)(const float *x, int n, float floor, uint32_t *counts);
+#endif
 
 extern const loops loops_baseline;
 #ifdef WITH_AVX2
