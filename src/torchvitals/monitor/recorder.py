@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -22,7 +23,7 @@ from torchvitals.monitor.scalars import ScalarBook
 from torchvitals.monitor.summary import HEADER as SUMMARY
 from torchvitals.monitor.summary import summarize
 from torchvitals.monitor.wall import Wall, strict
-from torchvitals.probes.probe import MAX_HEADERS, Notes, Probe
+from torchvitals.probes.probe import MAX_HEADERS, Notes, Probe, joined
 from torchvitals.record import Event, HistogramRow, Row, StoreError
 from torchvitals.store.writer import RunWriter
 
@@ -30,6 +31,8 @@ log = logging.getLogger("torchvitals")
 
 COMMIT_S = 0.5
 RETRY_S = 10.0
+TOGETHER = 32
+"""Packets turned into rows at once: a fast training costs few numpy calls a step."""
 BACKLOG = 256
 """Packets that may wait before measuring pauses: the disk is slower than the training."""
 
@@ -62,6 +65,7 @@ class Recorder:
         self._wall = wall
         self._num_parameters = num_parameters
         self._queue: SimpleQueue[Packet | Logged | Event | Callable[[], None]] = SimpleQueue()
+        self._waiting: list[Packet] = []
         self._book = ScalarBook()
         self._headers: dict[tuple[int, ...], tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
         self._broken_until = 0.0
@@ -75,7 +79,7 @@ class Recorder:
     @property
     def behind(self) -> bool:
         """True when so much waits that measuring more would only grow the queue."""
-        return self._queue.qsize() > BACKLOG
+        return self._queue.qsize() + len(self._waiting) > BACKLOG
 
     def put(self, item: Packet | Logged | Event) -> None:
         """Hand something over. Never blocks."""
@@ -91,16 +95,25 @@ class Recorder:
             self._commit(everything=True)
             done.set()
 
-        self._queue.put(commit_and_tell)
+        self._after_recording(commit_and_tell)
         finished = done.wait(timeout_s)
         self._resurface()
         return finished
 
     def close(self, status: str, timeout_s: float = 60.0) -> None:
         """Write what is left and close the store."""
-        self._queue.put(self._finish(status))
+        self._after_recording(self._finish(status))
         self._thread.join(timeout_s)
         self._resurface()
+
+    def _after_recording(self, action: Callable[[], None]) -> None:
+        """Turn what waits into rows, then act: events that recording gives rise to come before."""
+
+        def record() -> None:
+            self._record()
+            self._queue.put(action)
+
+        self._queue.put(record)
 
     def _resurface(self) -> None:
         """In strict mode an error of the thread is raised where somebody sees it."""
@@ -124,8 +137,7 @@ class Recorder:
             try:
                 item = self._queue.get(timeout=wait)
             except Empty:
-                self._commit()
-                continue
+                item = self._commit
             try:
                 self._take(item)
             except Exception as error:  # the thread must live on
@@ -133,11 +145,14 @@ class Recorder:
                 if not strict():
                     self._wall.failed("the recorder", error)
             if time.monotonic() - self._committed >= COMMIT_S:
-                self._commit()
+                self._queue.put(self._commit)
+                self._committed = time.monotonic()
 
     def _take(self, item: Packet | Logged | Event | Callable[[], None]) -> None:
         if isinstance(item, Packet):
-            self._record(item)
+            self._waiting.append(item)
+            if len(self._waiting) >= TOGETHER:
+                self._record()
         elif isinstance(item, Logged):
             newest = self._book.newest
             self._book.add(item.step, item.time, item.numbers)
@@ -149,28 +164,45 @@ class Recorder:
         else:
             item()
 
-    def _record(self, packet: Packet) -> None:
-        notes = Notes(gradient_sumsq=np.full(self._num_parameters, np.nan))
+    def _record(self) -> None:
+        """Turn the packets that wait into rows, as many of equal shape at once as there are."""
+        waiting, self._waiting = self._waiting, []
+        for _, group in groupby(waiting, key=self._shape):
+            self._record_alike(list(group))
+
+    def _shape(self, packet: Packet) -> tuple[Any, ...]:
+        return tuple(
+            (name, probe.shape(raw)) for name, probe, raw in packet.parts if self._wall.up(name)
+        )
+
+    def _record_alike(self, packets: list[Packet]) -> None:
+        notes = Notes.of(len(packets), self._num_parameters)
         values, histograms, probes = [], [], []
-        for name, probe, raw in packet.parts:
+        for place, (name, probe, _) in enumerate(packets[0].parts):
             if not self._wall.up(name):
                 continue
             with self._wall.around(name):
-                values.append(probe.values(raw, notes))
+                raws = [packet.parts[place][2] for packet in packets]
+                found = probe.values(raws, notes)
+                counts = probe.histograms(raws)
+                values.append(found)
                 probes.append(probe)
-                found = probe.histograms(raw)
-                if found is not None:
-                    histograms.append(found)
-        values.append(
-            summarize(notes.gradient_norm, notes.update_ratio, notes.num_frozen, packet.overhead_s)
-        )
+                if counts is not None:
+                    histograms.append(counts)
+        overhead = np.array([packet.overhead_s for packet in packets])
+        values.append(summarize(notes, overhead))
         header = self._joined((*(probe.header for probe in probes), SUMMARY))
-        self._append([Row(packet.step, packet.time, header, np.concatenate(values))])
+        table = np.concatenate(values, axis=1)
+        self._append(
+            [Row(p.step, p.time, header, line) for p, line in zip(packets, table, strict=True)]
+        )
         if histograms:
             sites = self._joined(tuple(sites for sites, _ in histograms))
-            counts = np.concatenate([counts for _, counts in histograms])
-            row = HistogramRow(packet.step, packet.time, sites, counts)
-            self._store(lambda writer: writer.append_histograms(row))
+            rows = [
+                HistogramRow(p.step, p.time, sites, joined([counts[k] for _, counts in histograms]))
+                for k, p in enumerate(packets)
+            ]
+            self._store(lambda writer: writer.append_histograms(*rows))
 
     def _joined(self, parts: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
         """The parts as one tuple, the same object as long as the parts are the same objects."""
@@ -193,6 +225,7 @@ class Recorder:
             self._store(append)
 
     def _commit(self, *, everything: bool = False) -> None:
+        self._record()
         if everything:
             self._append(self._book.rows())
         self._committed = time.monotonic()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from torchvitals.probes.probe import blank, to_float32
+from torchvitals.probes.probe import Notes, blank, to_float32
 from torchvitals.record import Floats, Key
 
 VANISHING = 1e-7
@@ -25,25 +25,21 @@ HEADER = (
 )
 
 
-def summarize(
-    gradient_norm: NDArray[np.float64],
-    update_ratio: NDArray[np.float64],
-    num_frozen: int | None,
-    overhead_s: float,
-) -> Floats:
-    """Values of `HEADER` from the parameters' norms and ratios; NaN ones were not measured."""
-    out = blank(len(HEADER))
-    norms = gradient_norm[~np.isnan(gradient_norm)]
-    if len(norms):
-        out[:4] = spread(norms)
-        out[4] = np.count_nonzero(norms < VANISHING)
-        out[5] = np.count_nonzero(norms > EXPLODING)
-    ratios = update_ratio[~np.isnan(update_ratio)]
-    if len(ratios):
-        out[6:10] = spread(ratios)
-    if num_frozen is not None:
-        out[10] = num_frozen
-    out[11] = overhead_s
+def summarize(notes: Notes, overhead_s: NDArray[np.float64]) -> Floats:
+    """(steps, `HEADER`) from the parameters' norms and ratios; NaN ones were not measured."""
+    out = blank((len(overhead_s), len(HEADER)))
+    for row, norms, ratios in zip(out, notes.gradient_norm, notes.update_ratio, strict=True):
+        known = norms[~np.isnan(norms)]
+        if len(known):
+            row[:4] = spread(known)
+            row[4] = np.count_nonzero(known < VANISHING)
+            row[5] = np.count_nonzero(known > EXPLODING)
+        known = ratios[~np.isnan(ratios)]
+        if len(known):
+            row[6:10] = spread(known)
+    if notes.num_frozen is not None:
+        out[:, 10] = notes.num_frozen
+    out[:, 11] = overhead_s
     return out
 
 
@@ -51,5 +47,5 @@ def spread(values: NDArray[np.float64]) -> Floats:
     """Median, 95th percentile by nearest rank (rounded up), minimum and maximum."""
     ordered = np.sort(values)
     rank = max(int(np.ceil(0.95 * len(ordered))) - 1, 0)
-    middle = np.median(ordered)
+    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
     return to_float32(np.array([middle, ordered[rank], ordered[0], ordered[-1]]))

@@ -13,7 +13,7 @@ A module that returns several tensors has sites ``name:out[0]``, ``name:out[key]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
 from time import perf_counter
 from typing import Any
@@ -25,10 +25,18 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
-from torchvitals.probes.probe import Notes, SiteNames, blank, to_float32
+from torchvitals.probes.probe import (
+    Histograms,
+    Notes,
+    SiteNames,
+    blank,
+    joined,
+    stacked,
+    to_float32,
+)
 from torchvitals.probes.tree import ModuleSite
 from torchvitals.probes.units import UnitCounters, UnitSnapshot, activity_floor, bounded_ends
-from torchvitals.record import MISSING, Counts, Key
+from torchvitals.record import MISSING, Key
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Activity, Backend, Measured
 
@@ -242,21 +250,32 @@ class Activations:
         spent, self._spent = self._spent, 0.0
         return spent
 
-    def values(self, raw: ActivationRaw, _notes: Notes) -> NDArray[np.float32]:
-        """One value for each column."""
-        if raw.num_sites > len(self._mask):
-            self._grow(raw.num_sites)
-        table = blank((raw.num_sites, len(COLUMNS)))
-        lines, sums, outside = merged(raw.parts)
-        if len(lines):
-            table[lines, : len(STATS)] = to_float32(s.derive(sums)[:, 1:])
+    def shape(self, raw: ActivationRaw) -> Hashable:
+        """Which outputs were seen, in which order."""
+        return (
+            raw.num_sites,
+            tuple((tuple(lines), m.outside is None) for lines, m in raw.parts),
+            None if raw.units is None else raw.units.starts.tobytes(),
+            tuple(raw.lost),
+        )
+
+    def values(self, raws: Sequence[ActivationRaw], _notes: Notes) -> NDArray[np.float32]:
+        """(steps, columns)."""
+        first = raws[0]
+        if first.num_sites > len(self._mask):
+            self._grow(first.num_sites)
+        table = blank((len(raws), first.num_sites, len(COLUMNS)))
+        if first.parts:
+            lines, sums, outside = merged([raw.parts for raw in raws])
+            table[:, lines, : len(STATS)] = to_float32(s.derive(sums)[..., 1:])
             with np.errstate(divide="ignore", invalid="ignore"):
-                table[lines, len(STATS)] = to_float32(outside / sums[:, s.COUNT])
-        if raw.units is not None:
-            dead_lines, dead = raw.units.dead_frac()
-            table[dead_lines, len(STATS) + 1] = to_float32(dead)
-        table[raw.lost] = MISSING
-        return table[self._mask[: raw.num_sites]]
+                table[:, lines, len(STATS)] = to_float32(outside / sums[..., s.COUNT])
+        for row, raw in zip(table, raws, strict=True):
+            if raw.units is not None:
+                dead_lines, dead = raw.units.dead_frac()
+                row[dead_lines, len(STATS) + 1] = to_float32(dead)
+        table[:, first.lost] = MISSING
+        return table[:, self._mask[: first.num_sites]]
 
     def _grow(self, num: int) -> None:
         """Columns for sites seen for the first time."""
@@ -271,16 +290,17 @@ class Activations:
             if column
         )
 
-    def histograms(self, raw: ActivationRaw) -> tuple[tuple[tuple[str, str], ...], Counts] | None:
+    def histograms(self, raws: Sequence[ActivationRaw]) -> Histograms | None:
         """Counts of each site, added up over its calls."""
-        parts = [(lines, m.host().bins) for lines, m in raw.parts if m.bins is not None]
-        if not parts:
+        if not any(measured.bins is not None for _, measured in raws[0].parts):
             return None
-        lines = np.concatenate([lines for lines, _ in parts])
+        lines = np.concatenate([np.array(lines, dtype=np.intp) for lines, _ in raws[0].parts])
+        counts = [joined([m.host().bins for _, m in raw.parts]) for raw in raws]
         order, starts = runs(lines)
-        counts = np.concatenate([bins for _, bins in parts])
         if len(starts) < len(lines):
-            counts = np.add.reduceat(counts[order], starts, axis=0, dtype=np.uint32)
+            counts = [
+                np.add.reduceat(block[order], starts, axis=0, dtype=np.uint32) for block in counts
+            ]
             lines = lines[order][starts]
         return self._site_names.of(lines.tolist()), counts
 
@@ -299,23 +319,26 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def merged(
-    parts: list[tuple[list[int], Measured]],
+    steps: Sequence[list[tuple[list[int], Measured]]],
 ) -> tuple[NDArray[np.intp], s.Sums, NDArray[np.float64]]:
-    """Lines, their sums over all calls, and how many elements lay at the ends."""
-    if not parts:
-        return np.empty(0, dtype=np.intp), s.identity(0), np.empty(0)
-    for _, measured in parts:
-        measured.host()
-    lines = np.concatenate([np.array(lines, dtype=np.intp) for lines, _ in parts])
-    sums = np.concatenate([measured.sums for _, measured in parts])
-    outside = np.concatenate(
-        [np.zeros(len(ls)) if m.outside is None else m.outside for ls, m in parts]
-    )
+    """Lines, and for each step their sums over all calls and how many elements lay at the ends."""
+    lines = np.concatenate([np.array(lines, dtype=np.intp) for lines, _ in steps[0]])
     order, starts = runs(lines)
+    together = list(zip(*steps, strict=True))
+    sums = np.concatenate([stacked(parts, "sums") for parts in together], axis=1)
+    outside = np.concatenate(
+        [
+            np.zeros((len(steps), len(parts[0][0])))
+            if parts[0][1].outside is None
+            else stacked(parts, "outside")
+            for parts in together
+        ],
+        axis=1,
+    )
     return (
         lines[order][starts],
-        s.merge_groups(sums[order], starts),
-        np.add.reduceat(outside[order], starts),
+        s.merge_groups(sums[:, order], starts),
+        np.add.reduceat(outside[:, order], starts, axis=1),
     )
 
 

@@ -10,16 +10,25 @@ call. Gradient accumulation needs nothing more: `.grad` holds the sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchvitals.probes.probe import Notes, SiteNames, blank, stat_keys, to_float32
+from torchvitals.probes.probe import (
+    Histograms,
+    Notes,
+    SiteNames,
+    blank,
+    joined,
+    stacked,
+    stat_keys,
+    to_float32,
+)
 from torchvitals.probes.tree import Subtrees, Tree
-from torchvitals.record import ROOT, Counts, Key
+from torchvitals.record import ROOT, Key
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Backend, Measured
 
@@ -112,40 +121,49 @@ class Gradients:
             measured = self._backend.measure(self._grads(lines), stride=self._stride)
             self._raw.before.append((lines, measured))
 
-    def values(self, raw: GradientRaw, notes: Notes) -> NDArray[np.float32]:
-        """One value for each column."""
-        num = len(self._sites)
-        table = blank((num, len(s.STATS)))
-        sumsq = np.full(num, np.nan)
-        for lines, measured in raw.before:
-            sums = measured.host().sums
-            table[lines] = to_float32(s.derive(sums))
-            sumsq[lines] = sums[:, s.SUMSQ]
-        after = sumsq.copy()
-        ratio = value = np.nan
-        for clip in raw.clips:
-            if clip.norm is None:
-                value = clip.limit
-                continue
-            norm = float(clip.norm)
-            after[clip.lines] *= min(1.0, clip.limit / (norm + 1e-6)) ** 2
-            ratio = norm / clip.limit if clip.limit else np.inf
-        for lines, measured in raw.after:
-            after[lines] = measured.host().sums[:, s.SUMSQ]
-        notes.gradient_sumsq[self._chosen] = after
-        notes.gradient_norm = np.sqrt(sumsq)
-        total = np.sqrt(np.nansum(after)) if not np.isnan(after).all() else np.nan
-        overall = blank(len(OVERALL))
-        for place, number in enumerate((total, ratio, value)):
-            if not np.isnan(number):
-                overall[place] = number
-        norms = np.sqrt(self._subtrees.add_up(sumsq))
-        return np.concatenate([table.ravel(), to_float32(norms), overall])
+    def shape(self, raw: GradientRaw) -> Hashable:
+        """Which lines were measured and clipped."""
+        return (
+            tuple(tuple(lines) for lines, _ in raw.before),
+            tuple(tuple(lines) for lines, _ in raw.after),
+            tuple((tuple(clip.lines), clip.norm is None) for clip in raw.clips),
+        )
 
-    def histograms(self, raw: GradientRaw) -> tuple[tuple[tuple[str, str], ...], Counts] | None:
+    def values(self, raws: Sequence[GradientRaw], notes: Notes) -> NDArray[np.float32]:
+        """(steps, columns)."""
+        steps, num = len(raws), len(self._sites)
+        table = blank((steps, num, len(s.STATS)))
+        sumsq = np.full((steps, num), np.nan)
+        for parts in zip(*(raw.before for raw in raws), strict=True):
+            lines = parts[0][0]
+            sums = stacked(parts, "sums")
+            table[:, lines] = to_float32(s.derive(sums))
+            sumsq[:, lines] = sums[..., s.SUMSQ]
+        after = sumsq.copy()
+        overall = blank((steps, len(OVERALL)))
+        for clips in zip(*(raw.clips for raw in raws), strict=True):
+            limits = np.array([clip.limit for clip in clips])
+            if clips[0].norm is None:
+                overall[:, 2] = limits
+                continue
+            norms = np.array([float(clip.norm) for clip in clips])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                factors = np.minimum(1.0, limits / (norms + 1e-6))
+                overall[:, 1] = norms / limits
+            after[:, clips[0].lines] *= factors[:, None] ** 2
+        for parts in zip(*(raw.after for raw in raws), strict=True):
+            after[:, parts[0][0]] = stacked(parts, "sums")[..., s.SUMSQ]
+        notes.gradient_sumsq[:, self._chosen] = after
+        notes.gradient_norm = np.sqrt(sumsq)
+        if raws[0].before:
+            overall[:, 0] = np.sqrt(np.nansum(after, axis=1))
+        norms = np.sqrt(self._subtrees.add_up(sumsq))
+        return np.concatenate([table.reshape(steps, -1), to_float32(norms), overall], axis=1)
+
+    def histograms(self, raws: Sequence[GradientRaw]) -> Histograms | None:
         """Counts of each gradient measured."""
-        parts = [(lines, m.host().bins) for lines, m in raw.before if m.bins is not None]
-        if not parts:
+        if not any(measured.bins is not None for _, measured in raws[0].before):
             return None
-        sites = self._site_names.of(line for lines, _ in parts for line in lines)
-        return sites, np.concatenate([bins for _, bins in parts])
+        sites = self._site_names.of(line for lines, _ in raws[0].before for line in lines)
+        counts = [joined([m.host().bins for _, m in raw.before]) for raw in raws]
+        return sites, counts

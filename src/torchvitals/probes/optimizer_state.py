@@ -9,7 +9,7 @@ The moments are looked at in a sample of each tensor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
-from torchvitals.probes.probe import Notes, blank, to_float32
+from torchvitals.probes.probe import Histograms, Notes, blank, to_float32
 from torchvitals.probes.tree import Tree
-from torchvitals.record import Counts, Key
+from torchvitals.record import Key
 from torchvitals.stats.sample import Plan
 
 SAMPLE_SIZE = 256
@@ -148,20 +148,28 @@ class OptimizerState:
             np.array(eps),
         )
 
-    def values(self, raw: OptimizerRaw, _notes: Notes) -> NDArray[np.float32]:
-        """One value for each column."""
-        groups = blank(self._num_groups * len(GROUP_STATS))
-        for first, numbers in raw.groups:
-            for place, number in enumerate(numbers, start=first * len(GROUP_STATS)):
-                if number is not None:
-                    groups[place] = float(number)
-        table = blank((len(self._adam), len(MOMENT_STATS)))
-        for m in raw.moments:
-            places = [self._place[line] for line in m.lines]
-            table[places] = to_float32(health(m))
-        return np.concatenate([groups, table.ravel()])
+    def shape(self, raw: OptimizerRaw) -> Hashable:
+        """Which optimizers stepped and which moments were sampled."""
+        return (
+            tuple((first, len(numbers)) for first, numbers in raw.groups),
+            tuple((tuple(m.lines), m.starts.tobytes()) for m in raw.moments),
+        )
 
-    def histograms(self, _raw: OptimizerRaw) -> tuple[tuple[tuple[str, str], ...], Counts] | None:
+    def values(self, raws: Sequence[OptimizerRaw], _notes: Notes) -> NDArray[np.float32]:
+        """(steps, columns)."""
+        groups = blank((len(raws), self._num_groups * len(GROUP_STATS)))
+        for row, raw in zip(groups, raws, strict=True):
+            for first, numbers in raw.groups:
+                for place, number in enumerate(numbers, start=first * len(GROUP_STATS)):
+                    if number is not None:
+                        row[place] = float(number)
+        table = blank((len(raws), len(self._adam), len(MOMENT_STATS)))
+        for moments in zip(*(raw.moments for raw in raws), strict=True):
+            places = [self._place[line] for line in moments[0].lines]
+            table[:, places] = to_float32(health(moments))
+        return np.concatenate([groups, table.reshape(len(raws), -1)], axis=1)
+
+    def histograms(self, _raws: Sequence[OptimizerRaw]) -> Histograms | None:
         """None: it has no distributions."""
         return None
 
@@ -180,22 +188,24 @@ class Rooms:
         self.squares = list(torch.split(self.flat_squares, sizes))
 
 
-def health(m: Moments) -> NDArray[np.float64]:
-    """`MOMENT_STATS` of each line."""
-    g = m.gradients.cpu().numpy()
-    v = m.squares.cpu().numpy()
-    sizes = np.diff(m.starts, append=len(g))
-    steps = np.array([float(step) for step in m.steps])
+def health(moments: Sequence[Moments]) -> NDArray[np.float64]:
+    """(steps, lines, `MOMENT_STATS`) of samples of equal shape."""
+    first = moments[0]
+    g = np.stack([m.gradients.cpu().numpy() for m in moments])
+    v = np.stack([m.squares.cpu().numpy() for m in moments])
+    sizes = np.diff(first.starts, append=g.shape[1])
+    steps = np.array([[float(step) for step in m.steps] for m in moments])
+    beta2, eps = (np.stack([getattr(m, name) for m in moments]) for name in ("beta2", "eps"))
     with np.errstate(all="ignore"):
-        correction = 1.0 / (1.0 - m.beta2**steps)
-        corrected = v * np.repeat(correction, sizes).astype(np.float32)
-        floor = np.repeat(m.eps**2, sizes).astype(np.float32)
-        ratio = np.add.reduceat(g * g / np.maximum(corrected, floor), m.starts) / sizes
+        correction = (1.0 / (1.0 - beta2**steps)).astype(np.float32)
+        corrected = v * np.repeat(correction, sizes, axis=1)
+        floor = np.repeat((eps**2).astype(np.float32), sizes, axis=1)
+        ratio = np.add.reduceat(g * g / np.maximum(corrected, floor), first.starts, axis=1) / sizes
         # The median over evenly spaced elements: one sort for all lines instead of one each.
         spread = np.linspace(0.0, 1.0, MEDIAN_OF)
-        places = m.starts[:, None] + np.rint(spread * (sizes[:, None] - 1)).astype(np.intp)
-        medians = np.sqrt(np.median(corrected[places], axis=1))
-        return np.stack([np.sqrt(ratio), medians / m.eps], axis=1)
+        places = first.starts[:, None] + np.rint(spread * (sizes[:, None] - 1)).astype(np.intp)
+        middle = np.partition(corrected[:, places], MEDIAN_OF // 2, axis=-1)[..., MEDIAN_OF // 2]
+        return np.stack([np.sqrt(ratio), np.sqrt(middle) / eps], axis=-1)
 
 
 def _is_adam(optimizer: Optimizer) -> bool:

@@ -1,13 +1,14 @@
 """What every probe offers, and what probes tell each other about a step.
 
 The live half of a probe (its hooks and `measure…` methods) runs on the training thread and only
-gathers sums. The desk half (`header`, `values`, `histograms`) runs on the writer's thread.
+gathers sums. The desk half (`shape`, `values`, `histograms`) runs on the writer's thread, on
+several steps at once: their arrays are stacked, so that a fast training costs few numpy calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,28 +23,51 @@ MAX_HEADERS = 64
 
 @dataclass(slots=True)
 class Notes:
-    """What one probe found out about a step that later ones use."""
+    """What one probe found out about some steps that later ones use. The first axis is steps."""
 
     gradient_sumsq: NDArray[np.float64]
     """Σ g² of each parameter of the tree after clipping; NaN where there was no gradient."""
-    gradient_norm: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    gradient_norm: NDArray[np.float64]
     """‖g‖ of each chosen parameter before clipping."""
-    update_ratio: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    update_ratio: NDArray[np.float64]
     """‖Δw‖ / ‖w‖ of each chosen parameter."""
-    num_frozen: int | None = None
+    num_frozen: NDArray[np.float64] | None = None
+
+    @classmethod
+    def of(cls, num_steps: int, num_parameters: int) -> Notes:
+        """Nothing known yet."""
+        nothing = np.empty((num_steps, 0))
+        return cls(np.full((num_steps, num_parameters), np.nan), nothing, nothing)
+
+
+Histograms = tuple[tuple[tuple[str, str], ...], list[Counts]]
+"""(kind, site) of each line, and the counts of each step."""
 
 
 class Probe(Protocol):
-    """Turns what it measured in a step into columns."""
+    """Turns what it measured into columns."""
 
     header: tuple[Key, ...]
     """Its columns. A new tuple when columns join."""
 
-    def values(self, raw: Any, notes: Notes) -> NDArray[np.float32]:
-        """One value for each column of the header."""
+    def shape(self, raw: Any) -> Hashable:
+        """Steps whose raws have equal shapes may be stacked."""
 
-    def histograms(self, raw: Any) -> tuple[tuple[tuple[str, str], ...], Counts] | None:
-        """(kind, site) lines and their counts, or None."""
+    def values(self, raws: Sequence[Any], notes: Notes) -> NDArray[np.float32]:
+        """(steps, columns) of raws of equal shape."""
+
+    def histograms(self, raws: Sequence[Any]) -> Histograms | None:
+        """Distributions of raws of equal shape, or None."""
+
+
+def stacked(parts: Sequence[Any], field: str) -> NDArray[np.float64]:
+    """One field of the same part of several steps, with steps as the first axis."""
+    return np.stack([getattr(measured.host(), field) for _, measured in parts])
+
+
+def joined(blocks: list[Counts]) -> Counts:
+    """Blocks of lines as one."""
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
 
 def stat_keys(kind: str, sites: Sequence[str], stats: Sequence[str] = s.STATS) -> list[Key]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from torchvitals.record import ROOT, ConfigError, ModelInfo, ModuleInfo, ParameterInfo
 
@@ -190,18 +190,14 @@ class Subtrees:
         self._lines = np.array(lines, dtype=np.intp)
         self._starts = np.array(starts, dtype=np.intp)
 
-    def add_up(self, squares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sum of the parameters' values for each subtree; unmeasured ones (NaN) add nothing."""
+    def add_up(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum over each subtree, along the last axis; unmeasured ones (NaN) add nothing."""
         if not len(self._starts):
-            return np.empty(0)
-        return np.asarray(np.add.reduceat(np.nan_to_num(squares)[self._lines], self._starts))
+            return np.empty((*values.shape[:-1], 0))
+        known = np.where(np.isnan(values), 0.0, values)
+        return np.asarray(np.add.reduceat(known[..., self._lines], self._starts, axis=-1))
 
 
 def leaves(tree: Tree) -> list[ModuleSite]:
     """Modules without children: the layers proper."""
     return [site for site in tree.modules if not any(True for _ in site.module.children())]
-
-
-def tensor_bytes(tensors: Sequence[Tensor]) -> int:
-    """Memory of a list of tensors."""
-    return sum(t.numel() * t.element_size() for t in tensors)

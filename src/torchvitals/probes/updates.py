@@ -13,7 +13,7 @@ group) is in Δw; nothing is reconstructed from lr × gradient.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -23,9 +23,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchvitals.probes.keeper import Keeper
-from torchvitals.probes.probe import Notes, SiteNames, blank, stat_keys, to_float32
+from torchvitals.probes.probe import (
+    Histograms,
+    Notes,
+    SiteNames,
+    blank,
+    joined,
+    stacked,
+    stat_keys,
+    to_float32,
+)
 from torchvitals.probes.tree import Subtrees, Tree
-from torchvitals.record import Counts, Key
+from torchvitals.record import Key
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Backend, Measured
 from torchvitals.stats.sample import Plan
@@ -187,55 +196,64 @@ class Updates:
         if lines:
             self._plan.only(lines).fetch(tensors, rooms)
 
-    def values(self, raw: UpdateRaw, notes: Notes) -> NDArray[np.float32]:
-        """One value for each column."""
-        num = len(self._names)
-        weights = blank((num, len(s.STATS)))
-        weight_sumsq = np.full(num, np.nan)
-        for lines, measured in raw.whole:
-            sums = measured.host().sums
-            weights[lines] = to_float32(s.derive(sums))
-            weight_sumsq[lines] = sums[:, s.SUMSQ]
-        parts: list[NDArray[np.float32]] = []
+    def shape(self, raw: UpdateRaw) -> Hashable:
+        """Which lines were measured, and how."""
+        return (
+            tuple((tuple(lines), m.delta_sums is None) for lines, m in raw.whole),
+            tuple(tuple(lines) for lines, _ in raw.samples),
+        )
+
+    def values(self, raws: Sequence[UpdateRaw], notes: Notes) -> NDArray[np.float32]:
+        """(steps, columns)."""
+        steps, num = len(raws), len(self._names)
+        weights = blank((steps, num, len(s.STATS)))
+        weight_sumsq = np.full((steps, num), np.nan)
+        for parts in zip(*(raw.whole for raw in raws), strict=True):
+            sums = stacked(parts, "sums")
+            weights[:, parts[0][0]] = to_float32(s.derive(sums))
+            weight_sumsq[:, parts[0][0]] = sums[..., s.SUMSQ]
+        out: list[NDArray[np.float32]] = []
         if self._parameters:
             norms = np.sqrt(self._subtrees.add_up(weight_sumsq))
-            parts += [weights.ravel(), to_float32(norms)]
+            out += [weights.reshape(steps, -1), to_float32(norms)]
         if self._mode:
-            parts += self._changes(raw, notes, weight_sumsq)
-        return np.concatenate(parts) if parts else blank(0)
+            out += self._changes(raws, notes, weight_sumsq)
+        return np.concatenate(out, axis=1) if out else blank((steps, 0))
 
     def _changes(
-        self, raw: UpdateRaw, notes: Notes, weight_sumsq: NDArray[np.float64]
+        self, raws: Sequence[UpdateRaw], notes: Notes, weight_sumsq: NDArray[np.float64]
     ) -> list[NDArray[np.float32]]:
-        num = len(self._names)
-        table = blank((num, len(s.STATS) + len(PER_PARAMETER)))
-        change_sumsq = np.full(num, np.nan)
+        steps, num = weight_sumsq.shape
+        table = blank((steps, num, len(s.STATS) + len(PER_PARAMETER)))
+        change_sumsq = np.full((steps, num), np.nan)
         weight_sumsq = weight_sumsq.copy()
-        cosine = np.full(num, np.nan)
-        for lines, measured in (*raw.whole, *raw.samples):
-            if measured.host().delta_sums is None:
+        cosine = np.full((steps, num), np.nan)
+        for parts in zip(*((*raw.whole, *raw.samples) for raw in raws), strict=True):
+            lines, first = parts[0]
+            if first.delta_sums is None:
                 continue
-            sums, changes, dots = measured.sums, measured.delta_sums, measured.dots
+            sums, changes, dots = (stacked(parts, f) for f in ("sums", "delta_sums", "dots"))
             derived = s.derive(changes)
             # A sample stands for the whole tensor: its mean square times the tensor's size.
-            scale = self._sizes[lines] / np.maximum(sums[:, s.COUNT], 1.0)
-            derived[:, 0] *= np.sqrt(scale)
-            table[lines, : len(s.STATS)] = to_float32(derived)
-            change_sumsq[lines] = changes[:, s.SUMSQ] * scale
-            weight_sumsq[lines] = sums[:, s.SUMSQ] * scale
+            scale = self._sizes[lines] / np.maximum(sums[..., s.COUNT], 1.0)
+            derived[..., 0] *= np.sqrt(scale)
+            table[:, lines, : len(s.STATS)] = to_float32(derived)
+            change_sumsq[:, lines] = changes[..., s.SUMSQ] * scale
+            weight_sumsq[:, lines] = sums[..., s.SUMSQ] * scale
             with np.errstate(divide="ignore", invalid="ignore"):
                 # Square roots first: the product of two small sums leaves float64's range.
-                cosine[lines] = -dots[:, 0] / np.sqrt(dots[:, 1]) / np.sqrt(dots[:, 2])
-        gradient_sumsq = notes.gradient_sumsq[self._chosen]
+                cosine[:, lines] = -dots[..., 0] / np.sqrt(dots[..., 1]) / np.sqrt(dots[..., 2])
+        gradient_sumsq = notes.gradient_sumsq[:, self._chosen]
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.sqrt(change_sumsq) / (np.sqrt(weight_sumsq) + EPSILON)
             lr_ratio = np.sqrt(change_sumsq / gradient_sumsq)
-        frozen = self._frozen(ratio)
-        for place, column in enumerate((ratio, cosine, lr_ratio, frozen), start=len(s.STATS)):
-            known = ~np.isnan(column)
-            table[known, place] = to_float32(column[known])
-        notes.update_ratio, notes.num_frozen = ratio, int(np.nansum(frozen))
-        return [table.ravel(), self._modules(change_sumsq, weight_sumsq, gradient_sumsq)]
+        frozen = np.stack([self._frozen(line) for line in ratio])
+        columns = np.stack([ratio, cosine, lr_ratio, frozen], axis=-1)
+        known = ~np.isnan(columns)
+        table[..., len(s.STATS) :][known] = to_float32(columns[known])
+        notes.update_ratio, notes.num_frozen = ratio, np.nansum(frozen, axis=1)
+        modules = self._modules(change_sumsq, weight_sumsq, gradient_sumsq)
+        return [table.reshape(steps, -1), modules]
 
     def _modules(
         self,
@@ -247,12 +265,12 @@ class Updates:
         norm = np.sqrt(self._subtrees.add_up(change))
         size = np.sqrt(self._subtrees.add_up(np.where(measured, weight, np.nan)))
         slope = np.sqrt(self._subtrees.add_up(np.where(measured, gradient, np.nan)))
-        out = blank((len(norm), len(PER_MODULE)))
-        out[:, 0] = norm
-        out[:, 1] = norm / (size + EPSILON)
+        out = blank((*norm.shape, len(PER_MODULE)))
+        out[..., 0] = norm
+        out[..., 1] = norm / (size + EPSILON)
         known = slope > 0
         out[known, 2] = norm[known] / slope[known]
-        return out.ravel()
+        return out.reshape(len(norm), -1)
 
     def _frozen(self, ratio: NDArray[np.float64]) -> NDArray[np.float64]:
         """1 where a trainable parameter stood still for PATIENCE checks running, else 0."""
@@ -261,19 +279,25 @@ class Updates:
         self._still = np.where(still, self._still + 1, np.where(known, 0, self._still))
         return np.where(known, (self._still >= PATIENCE).astype(np.float64), np.nan)
 
-    def histograms(self, raw: UpdateRaw) -> tuple[tuple[tuple[str, str], ...], Counts] | None:
+    def histograms(self, raws: Sequence[UpdateRaw]) -> Histograms | None:
         """Counts of each weight and each exact change measured."""
         lines_of: list[tuple[str, int]] = []
-        counts: list[Counts] = []
-        for lines, measured in raw.whole:
-            measured.host()
-            if measured.bins is not None and self._parameters:
-                lines_of += [("parameter", line) for line in lines]
-                counts.append(measured.bins)
-            if measured.delta_bins is not None:
-                lines_of += [("update", line) for line in lines]
-                counts.append(measured.delta_bins)
-        return (self._site_names.of(lines_of), np.concatenate(counts)) if counts else None
+        places: list[tuple[int, str]] = []
+        for part, (lines, measured) in enumerate(raws[0].whole):
+            for kind, field_name, wanted in (
+                ("parameter", "bins", self._parameters),
+                ("update", "delta_bins", True),
+            ):
+                if wanted and getattr(measured, field_name) is not None:
+                    lines_of += [(kind, line) for line in lines]
+                    places.append((part, field_name))
+        if not places:
+            return None
+        counts = [
+            joined([getattr(raw.whole[part][1].host(), name) for part, name in places])
+            for raw in raws
+        ]
+        return self._site_names.of(lines_of), counts
 
 
 def _version(tensor: Tensor | None) -> int | None:

@@ -38,8 +38,6 @@ STATS = (
 )
 """What `derive` gives, in the order of its columns."""
 
-_ADDED = np.array([name not in {"min", "max"} for name in FIELDS])
-
 
 def identity(*shape: int) -> Sums:
     """The sums of no elements at all."""
@@ -58,13 +56,13 @@ def merge(a: Sums, b: Sums) -> Sums:
 
 
 def merge_groups(sums: Sums, starts: NDArray[np.intp]) -> Sums:
-    """Merge runs of lines: line `i` of the result covers `sums[starts[i]:starts[i + 1]]`.
+    """Merge runs of lines: line `i` of the result covers lines `starts[i]` to `starts[i + 1]`.
 
-    No run may be empty.
+    Lines are the second axis from the end; no run may be empty.
     """
-    out = np.add.reduceat(sums, starts, axis=0)
-    out[:, MIN] = np.minimum.reduceat(sums[:, MIN], starts)
-    out[:, MAX] = np.maximum.reduceat(sums[:, MAX], starts)
+    out = np.add.reduceat(sums, starts, axis=-2)
+    out[..., MIN] = np.minimum.reduceat(sums[..., MIN], starts, axis=-1)
+    out[..., MAX] = np.maximum.reduceat(sums[..., MAX], starts, axis=-1)
     return out
 
 

@@ -133,8 +133,12 @@ class RunWriter:
                 values = wide
             self._insert(row.step, row.time, place.layout, values.tobytes())
 
-    def append_histograms(self, row: HistogramRow) -> None:
-        """Store the histograms of a step."""
+    def append_histograms(self, *rows: HistogramRow) -> None:
+        """Store the histograms of one or more steps."""
+        for row in rows:
+            self._append_histogram(row)
+
+    def _append_histogram(self, row: HistogramRow) -> None:
         counts = np.asarray(row.counts, dtype=np.uint32)
         if counts.shape != (len(row.sites), NUM_BINS):
             raise ConfigError(
