@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchvitals.store import History
     from torchvitals.views.layers import LayerTable
 
-STEPS, FAST_STEPS = 1200, 60
+STEPS, FAST_STEPS = 600, 60
 SECONDS = 60.0
 LINE_EVERY_S = 5.0
 """How often a line is printed where there is no terminal for a bar."""
@@ -66,8 +66,8 @@ def command(
             path,
             steps=num_steps,
             seconds=seconds,
-            batch_size=8 if fast else 32,
-            every=2 if fast else 10,
+            batch_size=4 if fast else 16,
+            every=2 if fast else 5,
             on_step=display.step,
             stopped=stopped,
         )
@@ -155,7 +155,7 @@ class _Display:
         self._told = now
         spent = max(now - self._begun, 1e-9)
         done = max(step / self._steps, spent / self._seconds)
-        left = spent / done - spent
+        left = max(spent / done - spent, 0.0)
         text = f"step {step}  loss {loss:.3f}  {step / spent:.1f} steps/s  {left:.0f} s left"
         if self._bar is None:
             _say(f"  {text}")
@@ -165,6 +165,8 @@ class _Display:
 
 def _report(path: Path, planted: str, *, as_json: bool) -> None:
     """What a user wants to see after a training."""
+    from rich.text import Text
+
     from torchvitals.cli.show import make_tables, print_summary, print_tables
     from torchvitals.store import open_run
     from torchvitals.views.summary import summarize
@@ -191,7 +193,7 @@ def _report(path: Path, planted: str, *, as_json: bool) -> None:
         screen.show("")
         print_summary(screen, history)
         print_tables(screen, tables)
-        screen.show("", "[bold]What was planted[/]")
+        screen.show("", Text("What was planted", "bold"))
         screen.show(
             f"  {planted} was put into a parameter group with learning rate 0: it gets",
             "  gradients and never moves. "
@@ -203,11 +205,11 @@ def _report(path: Path, planted: str, *, as_json: bool) -> None:
         )
         overhead = summarize(history).overhead_frac
         if overhead is not None:
-            screen.show("", "[bold]What it cost[/]")
+            screen.show("", Text("What it cost", "bold"))
             size = sum(file.stat().st_size for file in path.glob("run.*"))
             screen.show(f"  {_cost(overhead)} of the training's time, {size / 1e6:.1f} MB on disk.")
         screen.show(
-            "", "[bold]Next[/]",
+            "", Text("Next", "bold"),
             f"  vitals show {path} --kind gradient --top 20",
             f"  vitals show {path} --site blocks.2.mlp",
             f"  vitals export {path} --to csv -o demo.csv",

@@ -183,7 +183,7 @@ def sentences(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for extra in found["extras"]:
         versions = ", ".join(f"{name} {v}" for name, v in extra["packages"].items() if v)
         text = versions if extra["installed"] else f"not installed: {extra['pip']}"
-        yield f"[{extra['name']}]".replace("[", r"\["), text
+        yield f"[{extra['name']}]", text
     if found["overhead"] is not None:
         yield from _overhead_sentences(found["overhead"])
 

@@ -55,14 +55,18 @@ class Vitals(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         """Run the command; what torchvitals raises on purpose becomes one line and an exit code."""
-        from torchvitals.record.errors import VitalsError
-
         try:
             return super().invoke(context)
-        except VitalsError as error:
-            raise Trouble(error) from error
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
         except BrokenPipeError as error:
             raise PipeClosed from error
+        except Exception as error:
+            from torchvitals.record.errors import VitalsError
+
+            if isinstance(error, VitalsError):
+                raise Trouble(error) from error
+            raise
 
 
 class PipeClosed(Exception):

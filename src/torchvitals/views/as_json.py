@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from torchvitals.record import Key
+
 
 def plain(value: Any) -> Any:
     """Dicts, lists, texts and finite numbers only: any JSON reader takes it, nothing is lost."""
@@ -19,6 +21,8 @@ def plain(value: Any) -> Any:
         return value if math.isfinite(value) else spelled(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Key):
+        return str(value)
     if isinstance(value, dict):
         return {str(name): plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -39,6 +39,8 @@ class ParquetFile:
 
     def long(self, chunk: LongChunk) -> None:
         """The values of one column."""
+        if not len(chunk.steps):
+            return
         self._waiting.append(chunk)
         self._rows += len(chunk.steps)
         if self._rows >= GROUP_ROWS:

@@ -1,7 +1,7 @@
 """Parameters, the worst first: not finite, then unlike other tensors of their sort.
 
 Norms grow with the number of elements, so tensors of different sizes are compared by rms, the norm
-per element; and only with their like: matrices, biases, weights of norms.
+per element; and only with their like: same type of layer, same name (weight, bias).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torchvitals.views.ranking import Ranking, Values, Verdict, distance, median
 def judge(sites: dict[str, Values], info: RunInfo) -> dict[str, Verdict]:
     """Score: (number of non-finite elements, |log(rms / median rms)|)."""
     known = {p.name: len(p.shape) for model in info.models for p in model.parameters}
-    # Its sort: as many dimensions, and the same last name (weight, bias).
-    sorts = {site: (known.get(site), site.rpartition(".")[2]) for site in sites}
+    types = {m.name: m.type for model in info.models for m in model.modules}
+    sorts = {site: (types.get(site.rpartition(".")[0]), site.rpartition(".")[2]) for site in sites}
     middles = {
         sort: median(
             values.get("rms", math.nan) for site, values in sites.items() if sorts[site] == sort
@@ -39,7 +39,7 @@ def judge(sites: dict[str, Values], info: RunInfo) -> dict[str, Verdict]:
 PARAMETERS = Ranking(
     kind="parameter",
     title="Parameters",
-    worst="not finite, then rms furthest from the median of its sort (name, number of dimensions)",
+    worst="not finite, then rms furthest from the median of its sort (type of layer, name)",
     lead="norm",
     stats=("norm", "rms", "vs_median", "zero_frac", "mean", "min", "max"),
     mark="rms",

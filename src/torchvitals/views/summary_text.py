@@ -91,7 +91,7 @@ def _numbers(run: RunSummary) -> Iterator[tuple[str, str, str, str]]:
             best = f"best {words.number(run.loss.low)} at step {words.count(run.loss.low_step)}"
         yield _line(run.loss.name, run.loss, best)
     if run.gradient_norm is not None:
-        yield _line("gradient norm", run.gradient_norm, "all layers together, before clipping")
+        yield _line("gradient norm", run.gradient_norm, "all layers, before clipping")
     if run.clip_ratio is not None:
         clipped = run.clip_ratio.last > 1
         text = "norm / limit: scaled down" if clipped else "norm / limit: not clipped now"
@@ -150,8 +150,9 @@ def _pairs(pairs: list[tuple[str, str]], width: int) -> Table:
 def _trends(lines: list[tuple[str, str, str, str]]) -> Table:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True, min_width=13)
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True)
+    # Only the words at the end may be cut.
+    for at in (1, 2):
+        grid.add_column(no_wrap=True, min_width=max(len(line[at]) for line in lines))
     grid.add_column(no_wrap=True, overflow="ellipsis", style="dim")
     for line in lines:
         grid.add_row(*line)

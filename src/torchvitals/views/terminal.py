@@ -39,7 +39,10 @@ class Screen(Console):
     """A console that lets a broken pipe through to whoever started it, and never wraps at 80."""
 
     def __init__(self, *, stderr: bool = False, width: int | None = None) -> None:
-        super().__init__(stderr=stderr, width=width, highlight=False, soft_wrap=False)
+        # Names of layers may look like markup or emoji: "[root module]", "a:b:c".
+        super().__init__(
+            stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False
+        )
         if width is None and not self.is_terminal and "COLUMNS" not in self._environ:
             self.width = PLAIN_WIDTH
 
@@ -155,7 +158,13 @@ def listing_text(lines: Sequence[RunLine], width: int) -> RenderableType:
     broken = [line for line in lines if line.problem is not None]
     if broken:
         parts += [Text(""), Text("Broken files", "bold")]
-        parts += [Text(f"  {line.name}: {line.problem}") for line in broken]
+        problems = _grid()
+        problems.show_header = False
+        problems.add_column(no_wrap=True)
+        problems.add_column()
+        for line in broken:
+            problems.add_row(f"  {words.tail(line.name, room)}", line.problem)
+        parts.append(problems)
     return Group(*parts)
 
 
@@ -191,7 +200,7 @@ def trend_words(trend: Trend) -> str:
 def _marked(text: str) -> Text:
     """Not finite: in red, besides being spelled out."""
     marked = Text(text)
-    marked.highlight_words(["×××", "NaN", "-Inf", "Inf"], "bold red")
+    marked.highlight_regex(r"×+(?![\d.N-])|NaN|-?Inf", "bold red")
     return marked
 
 

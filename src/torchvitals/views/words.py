@@ -48,7 +48,7 @@ def amount(value: int) -> str:
     for unit, size in (("G", 1e9), ("M", 1e6)):
         if value >= 0.1 * size:
             return f"{value / size:.3g} {unit}"
-    return f"{value / 1e3:.3g} k" if value >= 10_000 else str(value)
+    return f"{value / 1e3:.3g} k" if value >= 10_000 else count(value)
 
 
 def size(num_bytes: int) -> str:

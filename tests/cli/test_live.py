@@ -1,0 +1,105 @@
+"""The commands that train: for real, in processes of their own, without a terminal."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import VITALS, environment, vitals
+from torchvitals.store import open_run
+
+PLANTED = "blocks.2.mlp.down"
+
+
+def test_the_demo_shows_what_was_planted(in_tmp: Path) -> None:
+    done = vitals("demo", "--fast")
+    assert done.returncode == 0, done.stderr
+    assert "step 60  loss" in done.stderr
+    assert "\x1b" not in done.stderr + done.stdout
+    updates = done.stdout.partition("Updates at step")[2].splitlines()
+    assert updates[3].startswith(f"{PLANTED}.weight")
+    assert updates[3].endswith("frozen")
+    assert updates[4].startswith(f"{PLANTED}.bias")
+    for part in ("What was planted", "found.", "What it cost", "vitals show runs/demo"):
+        assert part in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    with open_run(in_tmp / "runs" / "demo") as history:
+        assert history.status == "finished"
+        steps, loss = history.series("loss")
+        assert len(steps) == 60
+        assert loss[-10:].mean() < loss[:10].mean()
+        frozen = {key.site for key in history.keys("update", stat="frozen")
+                  if history.series(key).values[-1]}  # fmt: skip
+    assert frozen == {f"{PLANTED}.weight", f"{PLANTED}.bias"}
+
+
+def test_the_demo_as_json_in_a_folder_of_its_own(in_tmp: Path) -> None:
+    done = vitals("demo", "--fast", "--steps", "12", "--run", "here", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["found"] is True
+    assert found["on_top"] == f"{PLANTED}.weight"
+    assert found["summary"]["last_step"] == 12
+    assert (in_tmp / "here" / "run.vitals").exists()
+    again = vitals("demo", "--fast", "--steps", "12", "--run", "here")
+    assert again.returncode == 2
+    assert "There is a run in here already" in again.stderr
+
+
+@pytest.mark.usefixtures("in_tmp")
+def test_seconds_end_the_demo() -> None:
+    done = vitals("demo", "--fast", "--steps", "100000", "--seconds", "1.5", "--json")
+    assert done.returncode == 0, done.stderr
+    assert 0 < json.loads(done.stdout)["summary"]["last_step"] < 100_000
+
+
+def test_ctrl_c_ends_the_demo_with_what_there_is(in_tmp: Path) -> None:
+    process = subprocess.Popen(
+        [str(VITALS), "demo", "--fast", "--steps", "100000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    file = in_tmp / "runs" / "demo" / "run.vitals"
+    for _ in range(1200):
+        if file.exists():
+            with open_run(file) as history:
+                if (history.last_step or 0) > 10:
+                    break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "Interrupted" in err
+    assert "Updates at step" in out
+    with open_run(file) as history:
+        assert history.status == "finished"
+
+
+def test_doctor_measures(in_tmp: Path) -> None:
+    done = vitals("doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["kernel"]["backend"] in ("native", "torch")
+    if found["kernel"]["built"]:
+        assert "baseline" in found["kernel"]["usable"]
+        assert found["kernel"]["simd"] in found["kernel"]["usable"]
+    assert found["overhead"]["plain_us"] > 0
+    assert found["overhead"]["num_steps"] > 0
+    (parquet,) = [extra for extra in found["extras"] if extra["name"] == "parquet"]
+    assert parquet["installed"] is True
+    assert list(in_tmp.iterdir()) == []
+
+
+@pytest.mark.usefixtures("in_tmp")
+def test_doctor_in_words() -> None:
+    text = vitals("doctor", "--no-measure").stdout
+    for name in ("torchvitals", "python", "numpy", "zstd", "torch", "kernel", "threads"):
+        assert f"\n{name} " in f"\n{text}", name
+    assert "overhead" not in text
