@@ -11,6 +11,7 @@ from torchvitals.record import Key, Row, RunInfo
 from torchvitals.store import RunWriter, open_run
 from torchvitals.views import limits
 from torchvitals.views.summary import RunSummary, summarize
+from torchvitals.views.summary_text import command_words
 
 
 def summary(path: Path, step: int | None = None) -> RunSummary:
@@ -110,3 +111,16 @@ def test_the_live_half_counts_with_the_same_limits() -> None:
     from torchvitals.monitor import summary as live
 
     assert (limits.VANISHING, limits.EXPLODING) == (live.VANISHING, live.EXPLODING)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["/v/bin/python3", "/v/bin/vitals", "demo"], "vitals demo"),
+        (["/v/bin/python3", "train.py", "--name", "a b"], "python3 train.py --name 'a b'"),
+        (["/v/bin/python3", "/home/me/train.py"], "python3 /home/me/train.py"),
+        (["python"], "python"),
+    ],
+)
+def test_the_command_as_it_was_typed(command: list[str], words: str) -> None:
+    assert command_words(command) == words

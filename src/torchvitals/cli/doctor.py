@@ -206,6 +206,9 @@ def _kernel_sentences(kernel: dict[str, Any], torch: dict[str, Any]) -> Iterator
 
 
 def _overhead_sentences(overhead: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if overhead["added_us"] < 0:
+        yield "overhead", "too small to be seen beside the other programs that run here just now"
+        return
     yield (
         "overhead",
         f"{overhead['plain_us']:.0f} µs a step without, {overhead['watched_us']:.0f} µs with "
@@ -213,6 +216,6 @@ def _overhead_sentences(overhead: dict[str, Any]) -> Iterator[tuple[str, str]]:
     )
     yield (
         "",
-        f"of a tiny model ({overhead['num_parameters']:,} parameters), every step measured; of a "
-        "real step the share is far lower, and with every=10 a tenth of that",
+        f"of a tiny model ({overhead['num_parameters']:,} parameters, one thread), every step "
+        "measured; of a real step the share is far lower, and with every=10 a tenth of that",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -53,8 +53,7 @@ def _what(run: RunSummary) -> Iterator[tuple[str, str]]:
     if run.device:
         yield "device", ", ".join(_device(run))
     if run.command:
-        first = Path(run.command[0]).name
-        yield "command", shlex.join([first, *run.command[1:]])
+        yield "command", command_words(run.command)
     if run.git:
         where = f"{str(run.git.get('commit', ''))[:10]} on {run.git.get('branch', '?')}"
         yield "code", where + (", with local changes" if run.git.get("dirty") else "")
@@ -71,6 +70,14 @@ def _what(run: RunSummary) -> Iterator[tuple[str, str]]:
     if run.overhead_frac is not None:
         measured += f", {100 * run.overhead_frac:.2g} % of the time"
     yield "measured", measured
+
+
+def command_words(command: Sequence[str]) -> str:
+    """As it was typed: without the interpreter's folder, and an installed script by its name."""
+    program, *rest = command
+    if rest and Path(rest[0]).is_absolute() and Path(rest[0]).parent == Path(program).parent:
+        return shlex.join([Path(rest[0]).name, *rest[1:]])
+    return shlex.join([Path(program).name, *rest])
 
 
 def _device(run: RunSummary) -> Iterator[str]:
