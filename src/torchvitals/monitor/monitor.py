@@ -30,6 +30,7 @@ from torchvitals.probes.clipping import ClipCatcher
 from torchvitals.probes.gradients import Gradients
 from torchvitals.probes.optimizer_state import OptimizerState
 from torchvitals.probes.probe import Probe
+from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.updates import Updates
 from torchvitals.record import ConfigError, Event, StoreError
 from torchvitals.store.history import History, open_run
@@ -62,6 +63,7 @@ class Monitor:
         self._logs_ahead: bool | None = None
         self._spent = 0.0
         self._depth = [0] * len(optimizers)
+        self._rosters = [Roster(optimizer) for optimizer in optimizers]
         self._handles: list[RemovableHandle] = []
         self._history: History | None = None
         self._wall = Wall(self._note_failure)
@@ -130,8 +132,10 @@ class Monitor:
             begun = time.perf_counter()
             gradients = self._probes.gradients
             if gradients is not None and self._wall.up("gradients"):
+                parameters = gradients.parameters
+                step = Stepping(self._steps.current, parameters, [p.grad for p in parameters])
                 with self._wall.around("gradients"):
-                    gradients.before_step(gradients.parameters)
+                    gradients.before_step(step)
             self._spent += time.perf_counter() - begun
         self._finish_step()
 
@@ -197,7 +201,7 @@ class Monitor:
                 self._probes.activations.close()
 
     def _pre_hook(self, number: int) -> Callable[..., Any]:
-        def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        def before_step(_optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
             # A subclass that calls super().step() comes here twice.
             self._depth[number] += 1
             if self._depth[number] > 1:
@@ -208,15 +212,15 @@ class Monitor:
                 return None
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
             if closure is None:
-                self._before_step(optimizer, gradients=True)
+                self._before_step(number, gradients=True)
                 return None
-            self._before_step(optimizer, gradients=False)
-            return self._with_closure(optimizer, closure, args, kwargs)
+            self._before_step(number, gradients=False)
+            return self._with_closure(number, closure, args, kwargs)
 
         return before_step
 
     def _with_closure(
-        self, optimizer: Optimizer, closure: Callable[[], Any], args: Any, kwargs: Any
+        self, number: int, closure: Callable[[], Any], args: Any, kwargs: Any
     ) -> tuple[Any, Any]:
         """The arguments with a closure that lets us see the gradients it makes."""
 
@@ -224,53 +228,54 @@ class Monitor:
             loss = closure()
             if self._probes.gradients is not None:
                 self._probes.gradients.forget()
-            self._see_gradients(optimizer)
+            self._see_gradients(self._rosters[number].stepping(self._steps.current))
             return loss
 
         if len(args) > 1:
             return (args[0], seen, *args[2:]), kwargs
         return args, {**kwargs, "closure": seen}
 
-    def _before_step(self, optimizer: Optimizer, *, gradients: bool) -> None:
+    def _before_step(self, number: int, *, gradients: bool) -> None:
         begun = time.perf_counter()
+        step = self._rosters[number].stepping(self._steps.current)
         if gradients:
-            self._see_gradients(optimizer)
+            self._see_gradients(step)
         updates = self._probes.updates
         if updates is not None and self._wall.up("updates"):
             with self._wall.around("updates"):
-                updates.before_step(_parameters(optimizer), self._steps.current)
+                updates.before_step(step)
         self._spent += time.perf_counter() - begun
 
-    def _see_gradients(self, optimizer: Optimizer) -> None:
+    def _see_gradients(self, step: Stepping) -> None:
         probe = self._probes.gradients
         if probe is not None and self._wall.up("gradients"):
             with self._wall.around("gradients"):
-                probe.before_step(_parameters(optimizer))
+                probe.before_step(step)
 
     def _post_hook(self, number: int) -> Callable[..., None]:
-        def after_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        def after_step(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
             self._depth[number] -= 1
             if self._depth[number] > 0:
                 return
             self._depth[number] = 0
             if self._active:
-                self._after_step(number, optimizer)
+                self._after_step(number)
             if self._steps.stepped(number):
                 self._finish_step()
 
         return after_step
 
-    def _after_step(self, number: int, optimizer: Optimizer) -> None:
+    def _after_step(self, number: int) -> None:
         begun = time.perf_counter()
-        current = self._steps.current
-        again = self._steps.monitored(current + 1)
+        step = self._rosters[number].stepping(self._steps.current)
+        again = self._steps.monitored(step.number + 1)
         updates, state = self._probes.updates, self._probes.optimizer_state
         if state is not None and self._wall.up("optimizer state"):
             with self._wall.around("optimizer state"):
-                state.after_step(number)
+                state.after_step(number, step)
         if updates is not None and self._wall.up("updates"):
             with self._wall.around("updates"):
-                updates.after_step(_parameters(optimizer), current, again=again)
+                updates.after_step(step, again=again)
         self._spent += time.perf_counter() - begun
 
     def _finish_step(self) -> None:
@@ -355,10 +360,6 @@ class Probes:
             ("activations", self.activations),
         ]
         return [(name, probe) for name, probe in named if probe is not None]
-
-
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 _open_monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()

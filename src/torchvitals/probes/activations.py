@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
@@ -51,6 +52,11 @@ SMALL = 32768
 WAITING = 64
 """How many outputs may wait."""
 
+MAX_COMPANIES = 256
+
+_current_graph_task_id = torch._C._current_graph_task_id
+_version, _shape, _line = attrgetter("_version"), attrgetter("shape"), attrgetter("line")
+
 
 @dataclass(slots=True)
 class Site:
@@ -61,11 +67,34 @@ class Site:
     ends: tuple[float, float]
     floor: float | None
     """Activity floor of units, None where units can't die."""
-    settled: bool = False
-    """Its outputs were seen to stay as they are: they may wait."""
+    module: nn.Module
+    alone: bool
+    """It is all the module puts out."""
     watched: Tensor | None = None
     version: int = 0
-    activity: Activity | None = None
+
+
+class Company:
+    """Outputs that are measured together: their lines, ends and unit counters."""
+
+    def __init__(self, sites: list[Site], tensors: list[Tensor], units: UnitCounters) -> None:
+        self.lines = [site.line for site in sites]
+        self.ends: NDArray[np.float32] | None = None
+        self.activity: list[Activity | None] | None = None
+        self._units = units
+        if any(site.ends[0] > -np.inf for site in sites):
+            self.ends = np.array([site.ends for site in sites], dtype=np.float32)
+        if any(site.floor is not None for site in sites):
+            self.activity = [
+                None if site.floor is None else units.of(site.line, tensor, site.floor)
+                for site, tensor in zip(sites, tensors, strict=True)
+            ]
+        self._counted = [a for a in self.activity or () if a is not None]
+
+    def count_rows(self) -> None:
+        """Note how many rows of each layer are about to be looked at."""
+        if self._counted:
+            self._units.saw(self._counted)
 
 
 @dataclass(slots=True)
@@ -102,6 +131,8 @@ class Activations:
         self._on_compile = on_compile
         self._single: dict[nn.Module, Site] = {}
         self._several: dict[tuple[nn.Module, str], Site] = {}
+        self._settled: dict[nn.Module, Site] = {}
+        self._companies: dict[Any, Company] = {}
         self._sites: list[Site] = []
         self.header: tuple[Key, ...] = ()
         self._mask: NDArray[np.bool_] = np.zeros((0, len(COLUMNS)), dtype=bool)
@@ -133,21 +164,28 @@ class Activations:
         # Inside a compiled region this is all that is traced: the graph stays whole.
         if torch.compiler.is_compiling():
             return
+        site = self._settled.get(module)
+        if site is not None and module.training and type(output) is Tensor:
+            # The way of most calls: a small output that is known to stay as it is.
+            if _current_graph_task_id() == -1:
+                self._waiting.append((site, output, output._version))
+                if len(self._waiting) >= WAITING:
+                    self._timed(self.flush)
+            return
         name = self._modules.get(module)
-        if name is None and is_compiled(module) and module._orig_mod in self._whole:
-            # The model was compiled after watch(): a global hook would compile it once more.
-            self._stop_for_compile()
+        if name is None:
+            if is_compiled(module) and getattr(module, "_orig_mod", None) in self._whole:
+                # The model was compiled after watch(): a global hook would compile it once more.
+                self._stop_for_compile()
             return
-        if (
-            name is None
-            or not (module.training or self._eval_mode)
-            # Activation checkpointing runs the forward again inside the backward pass.
-            or torch._C._current_graph_task_id() != -1
-        ):
-            return
+        # Activation checkpointing runs the forward again inside the backward pass: not counted.
+        if (module.training or self._eval_mode) and _current_graph_task_id() == -1:
+            self._timed(lambda: self._see(module, name, output))
+
+    def _timed(self, action: Callable[[], None]) -> None:
         begun = perf_counter()
         try:
-            self._see(module, name, output)
+            action()
         except Exception as error:  # nothing may reach the training from here
             self.close()
             self._on_error(error)
@@ -155,7 +193,7 @@ class Activations:
 
     def _stop_for_compile(self) -> None:
         self.close()
-        self._modules = {}
+        self._modules, self._settled = {}, {}
         self._on_compile()
 
     def _see(self, module: nn.Module, name: str, output: Any) -> None:
@@ -164,7 +202,7 @@ class Activations:
             if site is None:
                 if not is_signal(output):
                     return
-                site = self._single[module] = self._new_site(name, module)
+                site = self._single[module] = self._new_site(name, module, alone=True)
             self._take(site, output)
             return
         for path, tensor in tensors_in(output):
@@ -172,38 +210,38 @@ class Activations:
             if site is None:
                 if not is_signal(tensor):
                     continue
-                site = self._several[module, path] = self._new_site(f"{name}:out{path}", module)
+                site = self._several[module, path] = self._new_site(
+                    f"{name}:out{path}", module, alone=False
+                )
             self._take(site, tensor)
 
-    def _new_site(self, name: str, module: nn.Module) -> Site:
+    def _new_site(self, name: str, module: nn.Module, *, alone: bool) -> Site:
         site = Site(
             name=name,
             line=len(self._sites),
             ends=bounded_ends(module),
             floor=activity_floor(module),
+            module=module,
+            alone=alone,
         )
         self._sites.append(site)
         return site
 
     def _take(self, site: Site, tensor: Tensor) -> None:
-        if site.floor is not None and site.activity is None:
-            site.activity = self._units.add(site.line, tensor, site.floor)
-        if tensor.numel() <= SMALL and tensor.is_cpu:
-            if site.settled:
-                self._waiting.append((site, tensor, tensor._version))
-                if len(self._waiting) >= WAITING:
-                    self.flush()
-                return
-            # Measure at once, and see at the step's end whether waiting would have been safe.
-            if site.watched is None:
-                site.watched, site.version = tensor, tensor._version
-                self._trial.append(site)
+        if tensor.numel() <= SMALL and tensor.is_cpu and site.watched is None:
+            # Measured at once; the step's end tells whether waiting would have been safe.
+            site.watched, site.version = tensor, tensor._version
+            self._trial.append(site)
         self._measure([site], [tensor])
 
     def flush(self) -> None:
         """Measure the outputs that wait."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
+            return
+        sites, tensors, versions = zip(*waiting, strict=True)
+        if list(map(_version, tensors)) == list(versions):
+            self._measure(list(sites), list(tensors))
             return
         good = []
         for entry in waiting:
@@ -212,34 +250,36 @@ class Activations:
                 good.append(entry)
             else:
                 # Overwritten in place after all: this call is lost, the next ones won't wait.
-                site.settled = False
+                self._settled.pop(site.module, None)
                 self._lost.append(site.line)
         if good:
             self._measure([site for site, _, _ in good], [tensor for _, tensor, _ in good])
 
     def _measure(self, sites: list[Site], tensors: list[Tensor]) -> None:
-        ends = activity = None
-        if any(site.ends[0] > -np.inf for site in sites):
-            ends = np.array([site.ends for site in sites], dtype=np.float32)
-        if any(site.activity is not None for site in sites):
-            activity = [
-                None if site.activity is None else self._units.count(site.activity, tensor)
-                for site, tensor in zip(sites, tensors, strict=True)
-            ]
+        company = self._company(sites, tensors)
+        company.count_rows()
         measured = self._backend.measure(
-            [tensor.detach() if tensor.requires_grad else tensor for tensor in tensors],
-            stride=self._stride,
-            ends=ends,
-            activity=activity,
+            tensors, stride=self._stride, ends=company.ends, activity=company.activity
         )
-        self._parts.append(([site.line for site in sites], measured))
+        self._parts.append((company.lines, measured))
+
+    def _company(self, sites: list[Site], tensors: list[Tensor]) -> Company:
+        """What goes with these outputs, prepared once for outputs of these shapes."""
+        key = (tuple(map(_line, sites)), tuple(map(_shape, tensors)))
+        company = self._companies.get(key)
+        if company is None:
+            if len(self._companies) > MAX_COMPANIES:
+                self._companies.clear()
+            company = self._companies[key] = Company(sites, tensors, self._units)
+        return company
 
     def take(self) -> ActivationRaw:
         """What this step measured; the next one starts afresh."""
         self.flush()
         for site in self._trial:
             watched, site.watched = site.watched, None
-            site.settled = watched is not None and watched._version == site.version
+            if site.alone and watched is not None and watched._version == site.version:
+                self._settled[site.module] = site
         self._trial.clear()
         raw = ActivationRaw(self._parts, self._units.snapshot(), len(self._sites), self._lost)
         self._parts, self._lost = [], []

@@ -10,7 +10,7 @@ call. Gradient accumulation needs nothing more: `.grad` holds the sum.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +27,7 @@ from torchvitals.probes.probe import (
     stat_keys,
     to_float32,
 )
+from torchvitals.probes.stepping import Lines, Stepping
 from torchvitals.probes.tree import Subtrees, Tree
 from torchvitals.record import ROOT, Key
 from torchvitals.stats import sums as s
@@ -60,8 +61,8 @@ class Gradients:
 
     def __init__(self, tree: Tree, chosen: Sequence[int], backend: Backend, stride: int) -> None:
         self._sites = [tree.parameters[index] for index in chosen]
-        self._parameters = [site.parameter for site in self._sites]
-        self._line = {id(site.parameter): line for line, site in enumerate(self._sites)}
+        self._parameters: list[Tensor] = [site.parameter for site in self._sites]
+        self._lines = Lines(self._parameters)
         self._chosen = np.array(chosen, dtype=np.intp)
         self._backend = backend
         self._stride = stride
@@ -79,12 +80,12 @@ class Gradients:
     @property
     def parameters(self) -> list[Tensor]:
         """The parameters whose gradients are measured."""
-        return list(self._parameters)
+        return self._parameters
 
-    def before_clip(self, parameters: Iterable[Tensor]) -> list[int]:
+    def before_clip(self, parameters: Sequence[Tensor]) -> list[int]:
         """Measure what is about to be clipped; returns the lines it covers."""
-        lines = [line for p in parameters if (line := self._line.get(id(p))) is not None]
-        self._measure([line for line in lines if line not in self._done])
+        lines = self._lines.among(parameters)
+        self._measure(lines, [self._parameters[line].grad for line in lines])
         return lines
 
     def clipped(self, lines: list[int], limit: float, norm: Tensor | float | None) -> None:
@@ -92,14 +93,15 @@ class Gradients:
         if lines:
             self._raw.clips.append(Clip(lines, limit, norm))
 
-    def before_step(self, parameters: Iterable[Tensor]) -> None:
+    def before_step(self, step: Stepping) -> None:
         """Measure the gradients the optimizer is about to use, unless clipping did already."""
-        lines = [line for p in parameters if (line := self._line.get(id(p))) is not None]
-        self._measure([line for line in lines if line not in self._done])
+        mine = self._lines.of(step)
+        self._measure(mine.lines, mine.grads)
         by_value = {line for clip in self._raw.clips if clip.norm is None for line in clip.lines}
-        again = [line for line in lines if line in by_value]
+        again = [line for line in mine.lines if line in by_value]
         if again:
-            self._raw.after.append((again, self._backend.measure(self._grads(again))))
+            grads = [g for line in again if (g := self._parameters[line].grad) is not None]
+            self._raw.after.append((again, self._backend.measure(grads)))
 
     def forget(self) -> None:
         """Drop what was measured: a closure ran again, and its gradients are the newer ones."""
@@ -111,14 +113,18 @@ class Gradients:
         self.forget()
         return raw
 
-    def _grads(self, lines: list[int]) -> list[Tensor]:
-        return [grad for line in lines if (grad := self._parameters[line].grad) is not None]
-
-    def _measure(self, lines: list[int]) -> None:
-        lines = [line for line in lines if self._parameters[line].grad is not None]
+    def _measure(self, lines: list[int], grads: Sequence[Tensor | None]) -> None:
+        tensors = [grad for grad in grads if grad is not None]
+        if self._done or len(tensors) < len(lines):
+            fresh = [
+                (line, grad)
+                for line, grad in zip(lines, grads, strict=True)
+                if grad is not None and line not in self._done
+            ]
+            lines, tensors = [line for line, _ in fresh], [grad for _, grad in fresh]
         if lines:
             self._done.update(lines)
-            measured = self._backend.measure(self._grads(lines), stride=self._stride)
+            measured = self._backend.measure(tensors, stride=self._stride)
             self._raw.before.append((lines, measured))
 
     def shape(self, raw: GradientRaw) -> Hashable:

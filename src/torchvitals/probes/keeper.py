@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from torchvitals.stats.backend import Backend
 from torchvitals.stats.sample import Plan
 
 CHECK_SIZE = 64
@@ -14,61 +15,55 @@ CHECK_SIZE = 64
 
 
 class Keeper:
-    """A copy of the weights as they were before the step, kept in buffers that are reused.
+    """A copy of some weights as they were before the step, kept in buffers that are reused.
 
     When two steps running are monitored, the copy made while measuring the first serves the
     second. Whether it still is the weight is asked of the tensor's version counter, its address
     and, because writes through `.data` leave no trace there, a few of its elements.
     """
 
-    def __init__(self, names: Sequence[str], tensors: list[Tensor]) -> None:
-        self._tensors = tensors
-        self._old: list[Tensor] | None = None
-        self._marks: dict[int, tuple[int, int]] = {}
-        self._rolled_at: dict[int, int | None] = {}
+    def __init__(self, names: Sequence[str], tensors: Sequence[Tensor], backend: Backend) -> None:
+        self.tensors = backend.fixed(tensors)
+        self._backend = backend
+        self.old: list[Tensor] = []
+        self._rolled_at: int | None = None
+        self._marks: list[tuple[int, int]] = []
         self._plan = Plan(names, tensors, CHECK_SIZE)
-        self._now = self._plan.room(tensors)
-        self._then = self._plan.room(tensors)
+        self._flat_now, self._now = self._plan.flat_room(tensors)
+        self._flat_then, self._then = self._plan.flat_room(tensors)
 
-    def keep(self, lines: list[int], step: int) -> None:
-        """Make sure the copy of these lines is what the weights are now."""
-        if self._old is None:
-            self._old = [
-                torch.empty_like(t, memory_format=torch.contiguous_format) for t in self._tensors
-            ]
-        stale = [line for line in lines if not self._fresh(line, step)]
-        if not stale and not self._same(lines):
-            stale = lines
+    def keep(self, step: int) -> None:
+        """Make sure the copy is what the weights are now."""
+        if not self.old:
+            self.old = self._backend.fixed(
+                torch.empty_like(t, memory_format=torch.contiguous_format) for t in self.tensors
+            )
+            stale = list(range(len(self.tensors)))
+        else:
+            stale = self._stale(step)
         if stale:
             with torch.no_grad():
                 torch._foreach_copy_(
-                    [self._old[line] for line in stale],
-                    [self._tensors[line].detach() for line in stale],
+                    [self.old[line] for line in stale],
+                    [self.tensors[line].detach() for line in stale],
                 )
 
-    def kept(self, lines: list[int]) -> list[Tensor]:
-        """The copies."""
-        assert self._old is not None  # keep() came first
-        return [self._old[line] for line in lines]
+    def rolled(self, step: int | None) -> None:
+        """The copy was brought up to date while measuring that step (None: it was not)."""
+        self._rolled_at = step
+        self._marks = self._mark() if step is not None else []
 
-    def rolled(self, lines: list[int], step: int | None) -> None:
-        """The copies were brought up to date while measuring that step (None: they were not)."""
-        for line in lines:
-            tensor = self._tensors[line]
-            self._rolled_at[line] = step
-            self._marks[line] = (tensor.data_ptr(), tensor._version)
+    def _mark(self) -> list[tuple[int, int]]:
+        return [(tensor.data_ptr(), tensor._version) for tensor in self.tensors]
 
-    def _fresh(self, line: int, step: int) -> bool:
-        tensor = self._tensors[line]
-        return self._rolled_at.get(line) == step - 1 and self._marks.get(line) == (
-            tensor.data_ptr(),
-            tensor._version,
-        )
-
-    def _same(self, lines: list[int]) -> bool:
-        assert self._old is not None
-        plan = self._plan.only(lines)
-        now, then = [self._now[k] for k in lines], [self._then[k] for k in lines]
-        plan.fetch([self._tensors[k] for k in lines], now)
-        plan.fetch([self._old[k] for k in lines], then)
-        return all(map(torch.equal, now, then))
+    def _stale(self, step: int) -> list[int]:
+        everything = list(range(len(self.tensors)))
+        if self._rolled_at != step - 1:
+            return everything
+        marks = self._mark()
+        if marks != self._marks:
+            return [line for line in everything if marks[line] != self._marks[line]]
+        self._plan.fetch(self.tensors, self._now)
+        self._plan.fetch(self.old, self._then)
+        same = all(map(torch.equal, self._flat_now, self._flat_then))
+        return [] if same else everything

@@ -20,9 +20,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from torchvitals.probes.probe import Histograms, Notes, blank, to_float32
+from torchvitals.probes.stepping import Stepping
 from torchvitals.probes.tree import Tree
 from torchvitals.record import Key
-from torchvitals.stats.sample import Plan
+from torchvitals.stats.sample import Plan, prepared
 
 SAMPLE_SIZE = 256
 MEDIAN_OF = 63
@@ -91,7 +92,7 @@ class OptimizerState:
         )
         self._raw = OptimizerRaw([], [])
 
-    def after_step(self, number: int) -> None:
+    def after_step(self, number: int, step: Stepping) -> None:
         """Read the optimizer that has just stepped."""
         optimizer = self._optimizers[number]
         known = [
@@ -100,7 +101,7 @@ class OptimizerState:
         ]
         self._raw.groups.append((self._first_group[number], [v for vs in known for v in vs]))
         if self._adam and _is_adam(optimizer):
-            sampled = self._sample(number, optimizer)
+            sampled = self._sample(number, optimizer, step)
             if sampled is not None:
                 self._raw.moments.append(sampled)
 
@@ -113,39 +114,27 @@ class OptimizerState:
         ends = [*self._first_group[1:], self._num_groups]
         return ends[number] - self._first_group[number]
 
-    def _sample(self, number: int, optimizer: Optimizer) -> Moments | None:
-        lines, grads, squares, steps, beta2, eps = [], [], [], [], [], []
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                line = self._line.get(id(parameter))
-                state = optimizer.state.get(parameter)
-                grad = parameter.grad
-                if line not in self._place or not state or grad is None:
-                    continue
-                square = state.get("exp_avg_sq")
-                if square is None or grad.layout is not torch.strided:
-                    continue
-                lines.append(line)
-                grads.append(grad)
-                squares.append(square)
-                steps.append(state.get("step", 1))
-                beta2.append(group["betas"][1])
-                eps.append(group["eps"])
-        if not lines:
-            return None
+    def _sample(self, number: int, optimizer: Optimizer, step: Stepping) -> Moments | None:
         rooms = self._rooms.get(number)
-        if rooms is None or rooms.lines != lines:
-            rooms = self._rooms[number] = Rooms(lines, self._plan, grads[0].device)
+        if rooms is None or not rooms.serves(optimizer, step):
+            rooms = self._rooms[number] = Rooms(optimizer, step, self._line, self._plan)
+        grads = rooms.grads(step)
+        if grads is None:  # other parameters have a gradient than last time
+            rooms = self._rooms[number] = Rooms(optimizer, step, self._line, self._plan)
+            grads = rooms.grads(step)
+        if not grads:
+            return None
         rooms.plan.fetch(grads, rooms.gradients)
-        rooms.plan.fetch(squares, rooms.squares)
+        rooms.plan.fetch(rooms.second, rooms.squares)
+        groups = optimizer.param_groups
         return Moments(
-            lines,
+            rooms.lines,
             rooms.starts,
-            rooms.flat_gradients.clone(),
-            rooms.flat_squares.clone(),
-            [float(t) if not isinstance(t, Tensor) or t.is_cpu else t.clone() for t in steps],
-            np.array(beta2),
-            np.array(eps),
+            torch.cat(rooms.flat_gradients),
+            torch.cat(rooms.flat_squares),
+            rooms.num_steps(),
+            np.array([groups[k]["betas"][1] for k in rooms.group])[rooms.group_of],
+            np.array([groups[k]["eps"] for k in rooms.group])[rooms.group_of],
         )
 
     def shape(self, raw: OptimizerRaw) -> Hashable:
@@ -175,17 +164,65 @@ class OptimizerState:
 
 
 class Rooms:
-    """Buffers for one optimizer's samples: two flat tensors and a view of each line's part."""
+    """Where one optimizer's second moments lie, and buffers for their samples.
 
-    def __init__(self, lines: list[int], plan: Plan, device: torch.device) -> None:
-        self.lines = lines
-        self.plan = plan.only(lines)
-        sizes = self.plan.sizes
-        self.starts: NDArray[np.intp] = np.cumsum(sizes, dtype=np.intp) - np.array(sizes)
-        self.flat_gradients = torch.empty(sum(sizes), device=device)
-        self.flat_squares = torch.empty(sum(sizes), device=device)
-        self.gradients = list(torch.split(self.flat_gradients, sizes))
-        self.squares = list(torch.split(self.flat_squares, sizes))
+    Found once; looked up again when the optimizer's state was replaced (a checkpoint was loaded) or
+    other parameters have gradients.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, step: Stepping, line_of: dict[int, int], plan: Plan
+    ) -> None:
+        self._state = optimizer.state
+        self._parameters = step.parameters
+        self.lines: list[int] = []
+        self._places: list[int] = []
+        self._steps: list[Any] = []
+        second: list[Tensor] = []
+        group_of: list[int] = []
+        place = -1
+        for number, group in enumerate(optimizer.param_groups):
+            for parameter in group["params"]:
+                place += 1
+                line, state = line_of.get(id(parameter)), optimizer.state.get(parameter, {})
+                grad, square = step.grads[place], state.get("exp_avg_sq")
+                if line is None or square is None or grad is None:
+                    continue
+                if grad.layout is not torch.strided or square.dtype is torch.float64:
+                    continue
+                self.lines.append(line)
+                self._places.append(place)
+                self._steps.append(state["step"])
+                second.append(square)
+                group_of.append(number)
+        self._num_grads = sum(grad is not None for grad in step.grads)
+        self.group = sorted(set(group_of))
+        self.group_of = np.searchsorted(self.group, group_of)
+        self.plan = plan.only(self.lines)
+        self.second = prepared(second)
+        sizes = np.array(self.plan.sizes, dtype=np.intp)
+        self.starts: NDArray[np.intp] = np.cumsum(sizes) - sizes
+        self.flat_gradients, self.gradients = self.plan.flat_room(second)
+        self.flat_squares, self.squares = self.plan.flat_room(second)
+
+    def serves(self, optimizer: Optimizer, step: Stepping) -> bool:
+        """Whether what was found still holds."""
+        return self._state is optimizer.state and self._parameters is step.parameters
+
+    def grads(self, step: Stepping) -> list[Tensor] | None:
+        """The gradients of the lines; None when other parameters have one than before."""
+        found = [grad for k in self._places if (grad := step.grads[k]) is not None]
+        there = sum(grad is not None for grad in step.grads)
+        return found if len(found) == len(self._places) and there == self._num_grads else None
+
+    def num_steps(self) -> list[Any]:
+        """The step counters of the lines; a device's are copied, to be read later."""
+        return [
+            t.item() if isinstance(t, Tensor) and t.is_cpu
+            else t.clone() if isinstance(t, Tensor)
+            else t
+            for t in self._steps
+        ]  # fmt: skip
 
 
 def health(moments: Sequence[Moments]) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ is silent in one: 70 % zeros after a ReLU are normal. One counter a unit, over a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,67 +87,70 @@ class UnitCounters:
     """Counters of the layers whose units can die; two windows that take turns."""
 
     def __init__(self) -> None:
-        self._lines: list[int] = []
-        self._activities: list[Activity] = []
-        self._before: list[Tensor] = []
-        self._rows: list[int] = []
-        self._rows_before: list[int] = []
-        self._place: dict[int, int] = {}
+        self._layers: dict[int, Layer] = {}
         self._steps = 0
         self._full = False
 
-    def add(self, line: int, tensor: Tensor, floor: float) -> Activity | None:
-        """Counters for a layer seen for the first time; None where its output has no units."""
+    def of(self, line: int, tensor: Tensor, floor: float) -> Activity | None:
+        """What to count in a tensor of this shape; None where it has no units, or other ones."""
         if tensor.dim() == 0 or tensor.numel() == 0:
             return None
         units, inner = shape_of_units(tensor)
-        counts = zeros(units, dtype=torch_int32, device=tensor.device)
-        activity = Activity(units=units, inner=inner, step=1, floor=floor, counts=counts)
-        self._place[id(activity)] = len(self._lines)
-        self._lines.append(line)
-        self._activities.append(activity)
-        self._before.append(counts.clone())
-        self._rows.append(0)
-        self._rows_before.append(0)
-        return activity
-
-    def count(self, activity: Activity, tensor: Tensor) -> Activity | None:
-        """Ready the counters for this tensor; None where its shape is not the layer's any more."""
-        if tensor.numel() == 0:
-            return None
-        units, inner = shape_of_units(tensor)
-        if units != activity.units or tensor.device != activity.counts.device:
+        layer = self._layers.get(line)
+        if layer is None:
+            counts = zeros(units, dtype=torch_int32, device=tensor.device)
+            layer = self._layers[line] = Layer(line, counts, counts.clone())
+        if len(layer.counts) != units or layer.counts.device != tensor.device:
             return None
         rows = tensor.numel() // units
-        activity.inner = inner
-        activity.step = max(1, rows // ROWS) | 1  # odd: walks through all positions of an image
-        self._rows[self._place[id(activity)]] += -(-rows // activity.step)
-        return activity
+        step = max(1, rows // ROWS) | 1  # odd: walks through all positions of an image
+        return Activity(units, inner, step, floor, layer.counts, line, -(-rows // step))
+
+    def saw(self, activities: Iterable[Activity]) -> None:
+        """Note how many rows were looked at."""
+        for activity in activities:
+            self._layers[activity.line].rows += activity.rows
 
     def snapshot(self) -> UnitSnapshot | None:
         """The counts of both windows together, and the turn of the window when it is due."""
-        if not self._activities:
+        if not self._layers:
             return None
         self._steps += 1
-        device = self._activities[0].counts.device
+        layers = list(self._layers.values())
+        device = layers[0].counts.device
         out = None
         if self._full or self._steps >= MIN_STEPS:
-            now = torch_cat([a.counts.to(device) for a in self._activities])
-            now += torch_cat([before.to(device) for before in self._before])
-            sizes = np.array([a.units for a in self._activities], dtype=np.intp)
+            now = torch_cat([layer.counts.to(device) for layer in layers])
+            now += torch_cat([layer.before.to(device) for layer in layers])
+            sizes = np.array([len(layer.counts) for layer in layers], dtype=np.intp)
             out = UnitSnapshot(
                 counts=now,
                 starts=np.cumsum(sizes) - sizes,
-                lines=np.array(self._lines, dtype=np.intp),
-                rows=np.array(self._rows, dtype=np.float64) + self._rows_before,
+                lines=np.array([layer.line for layer in layers], dtype=np.intp),
+                rows=np.array([float(layer.rows + layer.rows_before) for layer in layers]),
             )
         if self._steps >= WINDOW:
             self._steps, self._full = 0, True
-            for place, activity in enumerate(self._activities):
-                self._before[place].copy_(activity.counts)
-                activity.counts.zero_()
-                self._rows_before[place], self._rows[place] = self._rows[place], 0
+            for layer in layers:
+                layer.turn()
         return out
+
+
+@dataclass(slots=True)
+class Layer:
+    """One layer's counters: of this window and of the one before."""
+
+    line: int
+    counts: Tensor
+    before: Tensor
+    rows: int = 0
+    rows_before: int = 0
+
+    def turn(self) -> None:
+        """Begin a new window."""
+        self.before.copy_(self.counts)
+        self.counts.zero_()
+        self.rows_before, self.rows = self.rows, 0
 
 
 def shape_of_units(tensor: Tensor) -> tuple[int, int]:

@@ -13,12 +13,11 @@ group) is in Δw; nothing is reconstructed from lr × gradient.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -33,11 +32,12 @@ from torchvitals.probes.probe import (
     stat_keys,
     to_float32,
 )
+from torchvitals.probes.sampler import Sampler
+from torchvitals.probes.stepping import Lines, Stepping
 from torchvitals.probes.tree import Subtrees, Tree
 from torchvitals.record import Key
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Backend, Measured
-from torchvitals.stats.sample import Plan
 
 EPSILON = 1e-12
 FROZEN_RATIO = 1e-12
@@ -76,26 +76,24 @@ class Updates:
         self._chosen = np.array(chosen, dtype=np.intp)
         self._names = [site.name for site in sites]
         self._tensors: list[Tensor] = [site.parameter for site in sites]
-        self._line = {id(site.parameter): line for line, site in enumerate(sites)}
+        self._lines = Lines(self._tensors)
         self._sizes = np.array([t.numel() for t in self._tensors], dtype=np.float64)
         self._trainable = np.array([t.requires_grad for t in self._tensors])
         self._backend = backend
         self._mode = mode
         self._parameters = parameters
         self._stride = stride
+        self._sample_size = sample_size
         self._subtrees = Subtrees(tree, chosen)
         self.header = self._make_header()
         self._site_names = SiteNames(lambda entry: (entry[0], self._names[entry[1]]))
+        self._still = np.zeros(len(sites), dtype=np.int64)
         self._raw = UpdateRaw()
         self._measured: set[int] = set()
         self._grad_versions: list[int | None] = []
-        self._still = np.zeros(len(sites), dtype=np.int64)
-        self._keeper: Keeper | None = None
-        if mode == "exact":
-            self._keeper = Keeper(self._names, self._tensors)
-        elif mode == "sampled":
-            self._plan = Plan(self._names, self._tensors, sample_size)
-            self._rooms: list[tuple[Tensor, Tensor, Tensor]] | None = None
+        self._keepers: dict[tuple[int, ...], Keeper] = {}
+        self._samplers: dict[tuple[int, ...], Sampler] = {}
+        self._fixed: dict[tuple[int, ...], list[Tensor]] = {}
 
     def _make_header(self) -> tuple[Key, ...]:
         modules = self._subtrees.names
@@ -108,74 +106,48 @@ class Updates:
             keys += stat_keys("update", modules, PER_MODULE)
         return tuple(keys)
 
-    def before_step(self, parameters: Iterable[Tensor], step: int) -> None:
+    def before_step(self, step: Stepping) -> None:
         """Keep what the weights are now."""
-        lines = self._lines(parameters)
-        if not lines or not self._mode:
+        mine = self._lines.of(step)
+        if not mine.lines or not self._mode:
             return
-        self._grad_versions = [_version(self._tensors[line].grad) for line in lines]
-        if self._keeper is not None:
-            self._keeper.keep(lines, step)
-            return
-        before = [self._room(line)[0] for line in lines]
-        self._fetch(lines, [self._tensors[line] for line in lines], before)
+        self._grad_versions = [_version(grad) for grad in mine.grads]
+        if self._mode == "exact":
+            self._keeper(mine.lines).keep(step.number)
+        else:
+            self._sampler(mine.lines).before()
 
-    def after_step(self, parameters: Iterable[Tensor], step: int, *, again: bool) -> None:
+    def after_step(self, step: Stepping, *, again: bool) -> None:
         """Measure the weights and their change. `again`: the next step is monitored too."""
-        lines = self._lines(parameters)
-        if not lines:
+        mine = self._lines.of(step)
+        if not mine.lines:
             return
-        self._measured.update(lines)
-        tensors = [self._tensors[line] for line in lines]
+        self._measured.update(mine.lines)
         # Some optimizers use `.grad` as scratch space (foreach SGD with Nesterov momentum): an
         # angle with that would be wrong, so there is none.
         grads = [
-            tensor.grad if _version(tensor.grad) == version else None
-            for tensor, version in zip_longest(tensors, self._grad_versions)
+            grad if _version(grad) == version else None
+            for grad, version in zip_longest(mine.grads, self._grad_versions)
         ]
-        if self._keeper is not None:
-            old = self._keeper.kept(lines)
+        if self._mode == "exact":
+            keeper = self._keeper(mine.lines)
             measured = self._backend.measure_update(
-                tensors, old, grads, stride=self._stride, roll=again
+                keeper.tensors, keeper.old, grads, stride=self._stride, roll=again
             )
-            self._keeper.rolled(lines, step if again else None)
-            self._raw.whole.append((lines, measured))
+            keeper.rolled(step.number if again else None)
+            self._raw.whole.append((mine.lines, measured))
             return
         if self._parameters:
-            self._raw.whole.append((lines, self._backend.measure(tensors, stride=self._stride)))
+            self._raw.whole.append((mine.lines, self._measure(mine.lines)))
         if self._mode:
-            rooms = [self._room(line) for line in lines]
-            self._fetch(lines, tensors, [after for _, after, _ in rooms])
-            dense = [
-                line
-                for line, grad in enumerate(grads)
-                if grad is not None and grad.layout is torch.strided
-            ]
-            self._fetch(
-                [lines[k] for k in dense],
-                [grad for k in dense if (grad := grads[k]) is not None],
-                [rooms[k][2] for k in dense],
-            )
-            seen = set(dense)
-            self._raw.samples.append(
-                (
-                    lines,
-                    self._backend.measure_update(
-                        [after for _, after, _ in rooms],
-                        [before for before, _, _ in rooms],
-                        [room[2] if k in seen else None for k, room in enumerate(rooms)],
-                    ),
-                )
-            )
+            sampled = self._sampler(mine.lines).after(grads)
+            self._raw.samples.append((mine.lines, sampled))
 
     def at_end(self) -> None:
         """Measure the parameters that no optimizer stepped."""
-        if self._parameters:
+        if self._parameters and len(self._measured) < len(self._names):
             lines = [line for line in range(len(self._names)) if line not in self._measured]
-            if lines:
-                tensors = [self._tensors[line] for line in lines]
-                measured = self._backend.measure(tensors, stride=self._stride)
-                self._raw.whole.append((lines, measured))
+            self._raw.whole.append((lines, self._measure(lines)))
 
     def take(self) -> UpdateRaw:
         """What this step measured; the next one starts afresh."""
@@ -183,18 +155,28 @@ class Updates:
         self._measured = set()
         return raw
 
-    def _lines(self, parameters: Iterable[Tensor]) -> list[int]:
-        return [line for p in parameters if (line := self._line.get(id(p))) is not None]
+    def _measure(self, lines: list[int]) -> Measured:
+        key = tuple(lines)
+        if key not in self._fixed:
+            self._fixed[key] = self._backend.fixed(self._tensors[line] for line in lines)
+        return self._backend.measure(self._fixed[key], stride=self._stride)
 
-    def _room(self, line: int) -> tuple[Tensor, Tensor, Tensor]:
-        if self._rooms is None:
-            before, after, grads = (self._plan.room(self._tensors) for _ in range(3))
-            self._rooms = list(zip(before, after, grads, strict=True))
-        return self._rooms[line]
+    def _keeper(self, lines: list[int]) -> Keeper:
+        key = tuple(lines)
+        if key not in self._keepers:
+            names, tensors = self._part(lines)
+            self._keepers[key] = Keeper(names, tensors, self._backend)
+        return self._keepers[key]
 
-    def _fetch(self, lines: list[int], tensors: list[Tensor], rooms: list[Tensor]) -> None:
-        if lines:
-            self._plan.only(lines).fetch(tensors, rooms)
+    def _sampler(self, lines: list[int]) -> Sampler:
+        key = tuple(lines)
+        if key not in self._samplers:
+            names, tensors = self._part(lines)
+            self._samplers[key] = Sampler(names, tensors, self._backend, self._sample_size)
+        return self._samplers[key]
+
+    def _part(self, lines: list[int]) -> tuple[list[str], list[Tensor]]:
+        return [self._names[line] for line in lines], [self._tensors[line] for line in lines]
 
     def shape(self, raw: UpdateRaw) -> Hashable:
         """Which lines were measured, and how."""

@@ -7,7 +7,7 @@ A backend measures a list of tensors at once. What it returns may still be on th
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -64,12 +64,19 @@ class Activity:
     """A unit is active where |x| > floor."""
     counts: Tensor
     """int32 of length `units`, on the tensor's device."""
+    line: int = 0
+    """Whose counters they are; for the caller's own use."""
+    rows: int = 0
+    """How many rows are looked at."""
 
 
 class Backend(Protocol):
     """Measures lists of tensors; all of one call live on devices this backend can read."""
 
     name: str
+
+    def fixed(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """The same list, prepared for tensors that are measured again and again."""
 
     def measure(
         self,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchvitals.stats.native.backend import Table
+from torchvitals.stats.native.backend import FixedTensors, Table
 from torchvitals.stats.native.library import Gather, kernel
 
 LINE = 16
@@ -65,6 +65,23 @@ class Plan:
             for size, tensor in zip(self.sizes, tensors, strict=True)
         ]
 
+    def flat_room(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """As `room`, but cut from one flat buffer a device and dtype; also gives these buffers."""
+        kinds = [
+            (t.device, torch.float64 if t.dtype is torch.float64 else torch.float32)
+            for t in tensors
+        ]
+        views: list[Tensor] = [torch.empty(0)] * len(kinds)
+        flats = []
+        for kind in dict.fromkeys(kinds):
+            lines = [line for line, other in enumerate(kinds) if other == kind]
+            sizes = [self.sizes[line] for line in lines]
+            flat = torch.empty(sum(sizes), device=kind[0], dtype=kind[1])
+            flats.append(flat)
+            for line, view in zip(lines, torch.split(flat, sizes), strict=True):
+                views[line] = view
+        return flats, prepared(views)
+
     def positions(self, line: int, tensor: Tensor) -> Tensor:
         """The sampled elements' indices in the flattened tensor."""
         key = (line, tensor.device)
@@ -86,8 +103,8 @@ class Plan:
                 for line, (tensor, room) in enumerate(zip(tensors, out, strict=True)):
                     room.copy_(tensor.detach().reshape(-1)[self.positions(line, tensor)])
             return
-        table = Table(tensors)
-        rooms = np.array([room.data_ptr() for room in out], dtype=np.uint64)
+        table = Table.of(tensors)
+        rooms = Table.of(out).pointers
         library.torchvitals_gather(
             ctypes.byref(
                 Gather(
@@ -102,6 +119,11 @@ class Plan:
                 )
             )
         )
+
+
+def prepared(tensors: list[Tensor]) -> list[Tensor]:
+    """Buffers that are fetched into again and again."""
+    return FixedTensors(tensors)
 
 
 def _place(name: str, available: int, wanted: int) -> tuple[int, int, int]:

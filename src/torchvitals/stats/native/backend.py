@@ -7,7 +7,8 @@ The GIL is released meanwhile (ctypes does that).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -24,6 +25,20 @@ from torchvitals.stats.readable import readable
 CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
 
+_data_ptr, _numel, _is_contiguous = Tensor.data_ptr, Tensor.numel, Tensor.is_contiguous
+_dtype, _layout, _is_cpu = attrgetter("dtype"), attrgetter("layout"), attrgetter("is_cpu")
+
+
+def all_plain(tensors: Sequence[Tensor]) -> bool:
+    """Whether the kernel can read all of them as they are."""
+    return (
+        CODES.keys() >= set(map(_dtype, tensors))
+        and {torch.strided} >= set(map(_layout, tensors))
+        and all(map(_is_cpu, tensors))
+        and all(map(_is_contiguous, tensors))
+    )
+
+
 class NativeBackend:
     """The C kernel. Reads tensors on the CPU; others must go to the torch backend."""
 
@@ -35,6 +50,10 @@ class NativeBackend:
             raise VitalsError("this installation has no C kernel")
         self._library = library
 
+    def fixed(self, tensors: Iterable[Tensor]) -> FixedTensors:
+        """The same list, for tensors that are measured again and again."""
+        return FixedTensors(tensors)
+
     def measure(
         self,
         tensors: Sequence[Tensor],
@@ -44,7 +63,7 @@ class NativeBackend:
         activity: Sequence[Activity | None] | None = None,
     ) -> Measured:
         """Sums of each tensor; histograms with `stride` ≥ 1."""
-        table = Table(tensors)
+        table = Table.of(tensors)
         out = table.measured(stride)
         batch = table.batch(stride)
         if ends is not None:
@@ -72,25 +91,13 @@ class NativeBackend:
         roll: bool = False,
     ) -> Measured:
         """Sums of `new` and of `new − old` in one pass. With `roll`, `old` becomes `new`."""
-        table = Table(new)
+        table = Table.of(new)
         if table.copied and roll:
             raise VitalsError("roll needs tensors that are dense and contiguous")
         out = table.measured(stride)
         batch = table.batch(stride)
-        before = np.array([tensor.data_ptr() for tensor in old], dtype=np.uint64)
-        directions = np.array(
-            [
-                0
-                if g is None
-                or g.dtype is not w.dtype
-                or g.layout is not torch.strided
-                or not g.is_contiguous()
-                or not g.is_cpu
-                else g.data_ptr()
-                for g, w in zip(grads, table.tensors, strict=True)
-            ],
-            dtype=np.uint64,
-        )
+        before = Table.of(old).pointers
+        directions = addresses_of(grads, table)
         out.delta_sums = np.empty_like(out.sums)
         out.dots = np.empty((len(new), 3))
         batch.sums, batch.delta_sums = out.sums.ctypes.data, out.delta_sums.ctypes.data
@@ -108,38 +115,52 @@ class NativeBackend:
             raise MemoryError("the statistics kernel could not allocate its scratch space")
 
 
+class FixedTensors(list[Tensor]):
+    """A list of tensors that stays the same from step to step: its table is made once.
+
+    Only the addresses are asked for again; a tensor that moved has the table made anew.
+    """
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        super().__init__(tensors)
+        self._table: Table | None = None
+        self._addresses: list[int] = []
+
+    def table(self) -> Table:
+        """The table of the tensors where they are now."""
+        addresses = list(map(_data_ptr, self))
+        if self._table is None or addresses != self._addresses:
+            self._table, self._addresses = Table(list(self)), addresses
+        return self._table
+
+
 class Table:
     """Addresses, sizes and dtypes of a list of tensors, as the kernel wants them."""
 
     __slots__ = ("codes", "copied", "counts", "pointers", "tensors", "zeros")
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        pointers, counts, codes = [], [], []
+        self.tensors = list(tensors)
         self.zeros: list[tuple[int, int]] = []
-        self.copied = False
-        # The loop every monitored step walks: the common tensor takes four cheap lookups.
-        kept = list(tensors)
-        for line, tensor in enumerate(tensors):
-            code = CODES.get(tensor.dtype)
-            if (
-                code is None
-                or tensor.layout is not torch.strided
-                or not tensor.is_cpu
-                or not tensor.is_contiguous()
-            ):
-                tensor, zeros = readable(tensor)  # noqa: PLW2901  the loop goes on with the copy
-                if zeros:
-                    self.zeros.append((line, zeros))
-                kept[line] = tensor
-                code = CODES[tensor.dtype]
-                self.copied = True
-            pointers.append(tensor.data_ptr())
-            counts.append(tensor.numel())
-            codes.append(code)
-        self.tensors = kept
-        self.pointers = np.array(pointers, dtype=np.uint64)
-        self.counts = np.array(counts, dtype=np.int64)
-        self.codes = np.array(codes, dtype=np.uint8)
+        self.copied = not all_plain(self.tensors)
+        if self.copied:
+            self._make_readable()
+        num = len(self.tensors)
+        # Every monitored step comes through here: whole-list maps, no Python loop a tensor.
+        self.pointers = np.fromiter(map(_data_ptr, self.tensors), np.uint64, num)
+        self.counts = np.fromiter(map(_numel, self.tensors), np.int64, num)
+        self.codes = np.fromiter(map(CODES.__getitem__, map(_dtype, self.tensors)), np.uint8, num)
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor]) -> Table:
+        """The table of any list; a fixed one has it ready."""
+        return tensors.table() if isinstance(tensors, FixedTensors) else cls(tensors)
+
+    def _make_readable(self) -> None:
+        for line, tensor in enumerate(self.tensors):
+            self.tensors[line], zeros = readable(tensor)
+            if zeros:
+                self.zeros.append((line, zeros))
 
     def batch(self, stride: int) -> Batch:
         """The kernel's struct; the caller adds where results go."""
@@ -158,6 +179,23 @@ class Table:
         num = len(self.tensors)
         bins = np.empty((num, NUM_BINS), dtype=np.uint32) if stride else None
         return Measured(sums=np.empty((num, len(s.FIELDS))), bins=bins)
+
+
+def addresses_of(grads: Sequence[Tensor | None], table: Table) -> NDArray[np.uint64]:
+    """Addresses of the gradients that are laid out like their weights; 0 for the others."""
+    there = [grad for grad in grads if grad is not None]
+    same = len(there) == len(grads) and all_plain(there)
+    if same and list(map(_dtype, there)) == list(map(_dtype, table.tensors)):
+        return np.fromiter(map(_data_ptr, there), np.uint64, len(there))
+    return np.array(
+        [
+            grad.data_ptr()
+            if grad is not None and all_plain([grad]) and grad.dtype is weight.dtype
+            else 0
+            for grad, weight in zip(grads, table.tensors, strict=True)
+        ],
+        dtype=np.uint64,
+    )
 
 
 def activity_table(activity: Sequence[Activity | None]) -> NDArray[np.void]:
