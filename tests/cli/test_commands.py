@@ -15,8 +15,8 @@ from tests.cli.conftest import Vitals
 from tests.views.made_runs import WEIGHTS, write_columns
 from torchvitals import __version__
 from torchvitals.cli.main import COMMANDS
-from torchvitals.record import Key
-from torchvitals.store import open_run
+from torchvitals.record import Key, RunInfo
+from torchvitals.store import RunWriter, open_run
 
 
 def strict(text: str) -> Any:
@@ -323,3 +323,14 @@ class TestVerify:
         show = run("show", "made")
         assert show.exit_code == 1
         assert show.stderr.startswith("vitals: runs/made/run.vitals is not a torchvitals run file")
+
+
+def test_a_run_that_has_stored_nothing_yet(run: Vitals, in_tmp: Path) -> None:
+    RunWriter.create(in_tmp / "runs" / "young", RunInfo(name="young")).close()
+    done = run("show", "young")
+    assert done.exit_code == 0
+    assert done.output.startswith("runs/young  finished · no step yet")
+    assert run("ls").exit_code == 0
+    assert strict(run("show", "young", "--json").output)["tables"] == []
+    assert run("export", "young", "--to", "csv").stdout == "step,time,kind,site,stat,value\n"
+    assert "this run has nothing yet" in run("show", "young", "--kind", "gradient").output

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Vitals
 from tests.cli.processes import VITALS, environment, vitals
 from torchvitals.store import open_run
 
@@ -103,3 +104,36 @@ def test_doctor_in_words() -> None:
     for name in ("torchvitals", "python", "numpy", "zstd", "torch", "kernel", "threads"):
         assert f"\n{name} " in f"\n{text}", name
     assert "overhead" not in text
+
+
+def test_a_real_training_with_a_layer_left_out_of_the_optimizer(in_tmp: Path, run: Vitals) -> None:
+    import torch
+    from torch import nn
+
+    import torchvitals
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.Linear(16, 1))
+    held = [p for name, p in model.named_parameters() if not name.startswith("2.")]
+    optimizer = torch.optim.AdamW(held, lr=1e-3)
+    with torchvitals.watch(model, optimizer, run=in_tmp / "runs" / "real", every=2) as monitor:
+        for _ in range(12):
+            loss = model(torch.randn(4, 8)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            monitor.log(loss=loss)
+        # While it runs: a reader sees what was committed.
+        monitor.flush()
+        assert run("show", "real").output.startswith("runs/real  running · 12 steps")
+    found = json.loads(run("show", "real", "--json", "--kind", "update").output)
+    (table,) = found["tables"]
+    assert [(line["site"], line["note"]) for line in table["lines"][:2]] == [
+        ("2.weight", "in no optimizer"),
+        ("2.bias", "in no optimizer"),
+    ]
+    assert run("verify", "real").exit_code == 0
+    summary = json.loads(run("show", "real", "--json").output)["summary"]
+    assert summary["models"][0]["num_parameters"] == sum(p.numel() for p in model.parameters())
+    assert summary["loss"]["num_values"] == 12
+    assert summary["overhead_s"] > 0

@@ -83,6 +83,19 @@ def test_a_pipe_that_closes_ends_quietly(in_tmp: Path, command: str) -> None:
 
 
 @pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize("command", ["show made", "ls", "verify made"])
+def test_a_pipe_that_nobody_reads_ends_quietly(command: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {VITALS} {command} | true"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.usefixtures("runs")
 def test_a_pipe_gets_no_escape_codes_and_a_hundred_columns() -> None:
     for arguments in (["show", "made"], ["ls"]):
         done = vitals(*arguments)

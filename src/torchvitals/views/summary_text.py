@@ -36,7 +36,9 @@ def summary_text(run: RunSummary, width: int) -> RenderableType:
     numbers = list(_numbers(run))
     if numbers:
         parts += [Text(""), _trends(numbers)]
-    parts += [Text(""), _pairs(list(_standing_out(run)), width)]
+    standing_out = list(_standing_out(run))
+    if standing_out:
+        parts += [Text(""), _pairs(standing_out, width)]
     if run.events:
         shown = [
             ("event" if not at else "", text) for at, text in enumerate(run.events[-NUM_EVENTS:])
