@@ -15,6 +15,9 @@ PACKAGE = ROOT / "src" / "torchvitals"
 LIVE = frozenset({"stats", "probes", "monitor", "guard", "coordcheck", "integrations", "launch"})
 """The rooms that import torch. All others must work where it is not installed."""
 
+TRAINS = frozenset({"torchvitals.cli.demo_training"})
+"""Scripts in rooms of the desk half: torch at their top, imported only when they are run."""
+
 EITHER = frozenset({"testing"})
 """Rooms with parts of both halves."""
 

@@ -349,3 +349,43 @@ def test_histograms_are_stored_and_percentiles_derived(tmp_path):
             assert got == pytest.approx(exact, rel=0.1, abs=0.02 * float(grad.std()))
         kinds = {kind for kind, _ in history.histogram_sites()}
         assert kinds == {"gradient", "parameter", "update", "activation"}
+
+
+def test_an_optimizer_may_hold_the_parameters_in_its_own_order(tmp_path):
+    model = make_net()
+    groups = [
+        {"params": [p for p in model.parameters() if p.dim() == 1]},
+        {"params": [p for p in model.parameters() if p.dim() > 1][::-1]},
+    ]
+    for updates in ("sampled", "exact"):
+        optimizer = torch.optim.AdamW(groups, lr=0.01)
+        with torchvitals.watch(
+            model, optimizer, run=tmp_path / updates, every=1, updates=updates
+        ) as monitor:
+            for x in batches(3):
+                before = {n: p.detach().clone() for n, p in named(model).items()}
+                loss_of(model, x).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            row = monitor.history.row(3)
+            for name, p in named(model).items():
+                norm = norm_of([p - before[name]])
+                assert row[Key("update", name, "norm")] == pytest.approx(norm, rel=1e-4)
+
+
+def test_a_diverged_model_is_not_a_vanishing_or_frozen_one(tmp_path):
+    model = make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torchvitals.watch(
+        model, optimizer, run=tmp_path / "run", every=1, updates="exact"
+    ) as monitor:
+        for _ in range(4):
+            loss_of(model, batches(1)[0] * float("nan")).backward()
+            optimizer.step()
+        row = monitor.history.row(4)
+    for kind in ("gradient", "parameter", "update"):
+        assert np.isnan(row[Key(kind, ROOT, "norm")])
+        assert np.isnan(row[Key(kind, "head.weight", "norm")])
+        assert row[Key(kind, "head.weight", "num_nan")] == 64
+    assert row[Key("summary", "update_ratio", "num_frozen")] == 0
+    assert Key("summary", "gradient_norm", "num_vanishing") not in row

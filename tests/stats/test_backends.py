@@ -20,11 +20,11 @@ COUNTS = [0, 5, 6, 7, 8]
 def backend(request):
     name, _, loops = request.param.partition("-")
     chosen = choose_backend(name)
+    if loops and not kernel().torchvitals_use(loops.encode()):
+        pytest.skip(f"this machine has no {loops}")
+    yield chosen
     if loops:
-        if not kernel().torchvitals_use(loops.encode()):
-            pytest.skip(f"this machine has no {loops}")
-        request.addfinalizer(lambda: kernel().torchvitals_use(b"avx2"))
-    return chosen
+        kernel().torchvitals_use(b"avx2")
 
 
 def check(backend, tensors, values=None, stride=1):
@@ -231,7 +231,9 @@ def test_torch_backend_never_waits_for_the_device():
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Watch(TorchDispatchMode):
-        names: list[str] = []
+        def __init__(self):
+            super().__init__()
+            self.names = []
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             self.names.append(func.name())

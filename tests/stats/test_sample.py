@@ -67,3 +67,16 @@ def test_part_of_a_plan():
     assert torch.equal(rooms[0], tensors[2][plan.positions(2, tensors[2])])
     assert torch.equal(rooms[1], tensors[0][plan.positions(0, tensors[0])])
     assert plan.only([2, 0]) is part
+    assert plan.only([0, 1, 2]) is plan
+
+
+def test_all_tensors_in_another_order():
+    """An optimizer may hold the model's parameters in an order of its own."""
+    tensors = [torch.randn(n) for n in (5000, 10, 9000)]
+    plan = Plan(["a", "b", "c"], tensors, 64)
+    order = [2, 0, 1]
+    part = plan.only(order)
+    rooms = part.room([tensors[k] for k in order])
+    part.fetch([tensors[k] for k in order], rooms)
+    for room, k in zip(rooms, order, strict=True):
+        assert torch.equal(room, tensors[k][plan.positions(k, tensors[k])])

@@ -140,11 +140,13 @@ class Gradients:
         steps, num = len(raws), len(self._sites)
         table = blank((steps, num, len(s.STATS)))
         sumsq = np.full((steps, num), np.nan)
+        measured = np.zeros(num, dtype=bool)
         for parts in zip(*(raw.before for raw in raws), strict=True):
             lines = parts[0][0]
             sums = stacked(parts, "sums")
             table[:, lines] = to_float32(s.derive(sums))
-            sumsq[:, lines] = sums[..., s.SUMSQ]
+            sumsq[:, lines] = s.finite_sumsq(sums)
+            measured[lines] = True
         after = sumsq.copy()
         overall = blank((steps, len(OVERALL)))
         for clips in zip(*(raw.clips for raw in raws), strict=True):
@@ -158,13 +160,14 @@ class Gradients:
                 overall[:, 1] = norms / limits
             after[:, clips[0].lines] *= factors[:, None] ** 2
         for parts in zip(*(raw.after for raw in raws), strict=True):
-            after[:, parts[0][0]] = stacked(parts, "sums")[..., s.SUMSQ]
+            after[:, parts[0][0]] = s.finite_sumsq(stacked(parts, "sums"))
         notes.gradient_sumsq[:, self._chosen] = after
         notes.gradient_norm = np.sqrt(sumsq)
-        if raws[0].before:
-            overall[:, 0] = np.sqrt(np.nansum(after, axis=1))
-        norms = np.sqrt(self._subtrees.add_up(sumsq))
-        return np.concatenate([table.reshape(steps, -1), to_float32(norms), overall], axis=1)
+        if measured.any():
+            nothing = np.isnan(after).all(axis=1)
+            overall[:, 0] = np.where(nothing, np.nan, np.sqrt(np.nansum(after, axis=1)))
+        norms = self._subtrees.norms(sumsq, measured)
+        return np.concatenate([table.reshape(steps, -1), norms, overall], axis=1)
 
     def histograms(self, raws: Sequence[GradientRaw]) -> Histograms | None:
         """Counts of each gradient measured."""

@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from torchvitals.record import ROOT, ConfigError, ModelInfo, ModuleInfo, ParameterInfo
+from torchvitals.record import (
+    MISSING,
+    ROOT,
+    ConfigError,
+    Floats,
+    ModelInfo,
+    ModuleInfo,
+    ParameterInfo,
+)
 
 WRAPPERS = frozenset(
     {"_orig_mod", "_fsdp_wrapped_module", "_forward_module", "_checkpoint_wrapped_module"}
@@ -191,11 +199,22 @@ class Subtrees:
         self._starts = np.array(starts, dtype=np.intp)
 
     def add_up(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sum over each subtree, along the last axis; unmeasured ones (NaN) add nothing."""
+        """Sum over each subtree, along the last axis. NaN values add nothing; all NaN give NaN."""
         if not len(self._starts):
             return np.empty((*values.shape[:-1], 0))
-        known = np.where(np.isnan(values), 0.0, values)
-        return np.asarray(np.add.reduceat(known[..., self._lines], self._starts, axis=-1))
+        inside = values[..., self._lines]
+        unknown = np.isnan(inside)
+        if not unknown.any():
+            return np.asarray(np.add.reduceat(inside, self._starts, axis=-1))
+        out = np.add.reduceat(np.where(unknown, 0.0, inside), self._starts, axis=-1)
+        nothing = np.logical_and.reduceat(unknown, self._starts, axis=-1)
+        return np.where(nothing, np.nan, out)
+
+    def norms(self, sumsq: NDArray[np.float64], measured: NDArray[np.bool_]) -> Floats:
+        """√ of the sums; not measured where no parameter of the subtree was."""
+        out = np.sqrt(self.add_up(sumsq)).astype(np.float32)
+        out[..., np.isnan(self.add_up(np.where(measured, 1.0, np.nan)))] = MISSING
+        return out
 
 
 def leaves(tree: Tree) -> list[ModuleSite]:

@@ -190,14 +190,16 @@ class Updates:
         steps, num = len(raws), len(self._names)
         weights = blank((steps, num, len(s.STATS)))
         weight_sumsq = np.full((steps, num), np.nan)
+        measured = np.zeros(num, dtype=bool)
         for parts in zip(*(raw.whole for raw in raws), strict=True):
             sums = stacked(parts, "sums")
             weights[:, parts[0][0]] = to_float32(s.derive(sums))
-            weight_sumsq[:, parts[0][0]] = sums[..., s.SUMSQ]
+            weight_sumsq[:, parts[0][0]] = s.finite_sumsq(sums)
+            measured[parts[0][0]] = True
         out: list[NDArray[np.float32]] = []
         if self._parameters:
-            norms = np.sqrt(self._subtrees.add_up(weight_sumsq))
-            out += [weights.reshape(steps, -1), to_float32(norms)]
+            norms = self._subtrees.norms(weight_sumsq, measured)
+            out += [weights.reshape(steps, -1), norms]
         if self._mode:
             out += self._changes(raws, notes, weight_sumsq)
         return np.concatenate(out, axis=1) if out else blank((steps, 0))
@@ -210,6 +212,7 @@ class Updates:
         change_sumsq = np.full((steps, num), np.nan)
         weight_sumsq = weight_sumsq.copy()
         cosine = np.full((steps, num), np.nan)
+        measured = np.zeros(num, dtype=bool)
         for parts in zip(*((*raw.whole, *raw.samples) for raw in raws), strict=True):
             lines, first = parts[0]
             if first.delta_sums is None:
@@ -220,8 +223,9 @@ class Updates:
             scale = self._sizes[lines] / np.maximum(sums[..., s.COUNT], 1.0)
             derived[..., 0] *= np.sqrt(scale)
             table[:, lines, : len(s.STATS)] = to_float32(derived)
-            change_sumsq[:, lines] = changes[..., s.SUMSQ] * scale
-            weight_sumsq[:, lines] = sums[..., s.SUMSQ] * scale
+            change_sumsq[:, lines] = s.finite_sumsq(changes) * scale
+            weight_sumsq[:, lines] = s.finite_sumsq(sums) * scale
+            measured[lines] = True
             with np.errstate(divide="ignore", invalid="ignore"):
                 # Square roots first: the product of two small sums leaves float64's range.
                 cosine[:, lines] = -dots[..., 0] / np.sqrt(dots[..., 1]) / np.sqrt(dots[..., 2])
@@ -234,7 +238,7 @@ class Updates:
         known = ~np.isnan(columns)
         table[..., len(s.STATS) :][known] = to_float32(columns[known])
         notes.update_ratio, notes.num_frozen = ratio, np.nansum(frozen, axis=1)
-        modules = self._modules(change_sumsq, weight_sumsq, gradient_sumsq)
+        modules = self._modules(change_sumsq, weight_sumsq, gradient_sumsq, measured)
         return [table.reshape(steps, -1), modules]
 
     def _modules(
@@ -242,16 +246,20 @@ class Updates:
         change: NDArray[np.float64],
         weight: NDArray[np.float64],
         gradient: NDArray[np.float64],
+        measured: NDArray[np.bool_],
     ) -> NDArray[np.float32]:
-        measured = ~np.isnan(change)
-        norm = np.sqrt(self._subtrees.add_up(change))
-        size = np.sqrt(self._subtrees.add_up(np.where(measured, weight, np.nan)))
-        slope = np.sqrt(self._subtrees.add_up(np.where(measured, gradient, np.nan)))
+        norm = self._subtrees.norms(change, measured)
         out = blank((*norm.shape, len(PER_MODULE)))
         out[..., 0] = norm
-        out[..., 1] = norm / (size + EPSILON)
-        known = slope > 0
-        out[known, 2] = norm[known] / slope[known]
+        # Like with like: weights and gradients of the parameters whose change is known.
+        known = np.where(np.isnan(change), np.nan, 1.0)
+        size = np.sqrt(self._subtrees.add_up(weight * known))
+        slope = np.sqrt(self._subtrees.add_up(gradient * known))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = norm / (size + EPSILON), norm / slope
+        for place, ratio in enumerate(ratios, start=1):
+            good = np.isfinite(ratio)
+            out[good, place] = ratio[good]
         return out.reshape(len(norm), -1)
 
     def _frozen(self, ratio: NDArray[np.float64]) -> NDArray[np.float64]:

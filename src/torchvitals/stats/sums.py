@@ -66,6 +66,12 @@ def merge_groups(sums: Sums, starts: NDArray[np.intp]) -> Sums:
     return out
 
 
+def finite_sumsq(sums: Sums) -> NDArray[np.float64]:
+    """Σ x² of each line; NaN where no element is finite, so that it can't pass for a zero."""
+    finite = sums[..., COUNT] - sums[..., NAN] - sums[..., POSINF] - sums[..., NEGINF]
+    return np.where(finite > 0, sums[..., SUMSQ], np.nan)
+
+
 def derive(sums: Sums) -> NDArray[np.float64]:
     """The columns of `STATS` for each line of sums.
 

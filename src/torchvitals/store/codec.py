@@ -40,6 +40,7 @@ _WORTH_IT: Final = 0.95
 _ALL: Final = slice(None)
 _CRC = struct.Struct("<I")
 _STAMP = struct.Struct("<qd")
+_COUNTS = struct.Struct("<IBB")
 
 
 class Damaged(ValueError):
@@ -157,25 +158,58 @@ def decode_values(blob: bytes, columns: int, rows: int) -> Floats:
     return take_columns(open_values(blob, columns, rows), np.arange(columns))
 
 
-def encode_counts(counts: Counts) -> bytes:
-    """Histograms of a group of sites, shape (sites, NUM_BINS, rows)."""
-    return _seal(_shuffle(_zigzag(_differences(np.asarray(counts, "<u4"), np.int32))))
+def encode_counts(counts: Counts, level: int = LEVEL) -> bytes:
+    """Histograms, shape (rows, sites, NUM_BINS), of which most bins are empty.
+
+    Kept are the bins that are not: the gap to the one before and the count, each as narrow as the
+    largest of them allows.
+    """
+    flat = np.ascontiguousarray(counts).reshape(-1)
+    places = np.flatnonzero(flat)
+    gaps = _narrow(np.diff(places, prepend=-1).astype("<u4"))
+    found = _narrow(flat[places].astype("<u4"))
+    head = _COUNTS.pack(len(places), gaps.dtype.itemsize, found.dtype.itemsize)
+    body = np.concatenate([_shuffle(gaps).reshape(-1), _shuffle(found).reshape(-1)])
+    packed = head + _compress(body, level)
+    return _CRC.pack(zlib.crc32(packed)) + packed
 
 
 def decode_counts(blob: bytes, sites: int, rows: int) -> Counts:
     """The inverse of `encode_counts`."""
-    delta = _unzigzag(_unshuffle(_open(blob), "<u4", (sites, NUM_BINS, rows)), np.int32)
-    return np.cumsum(delta, axis=-1, dtype=np.uint32)
+    return _sparse(_checked(blob), (rows, sites, NUM_BINS))
 
 
 def encode_count_row(counts: Counts) -> bytes:
     """The payload of one raw histogram row, shape (sites, NUM_BINS)."""
-    return _compress(_shuffle(np.ascontiguousarray(counts, "<u4")), QUICK_LEVEL)
+    return encode_counts(counts, QUICK_LEVEL)[_CRC.size :]
 
 
 def decode_count_row(payload: bytes | memoryview, sites: int) -> Counts:
     """The inverse of `encode_count_row`."""
-    return _native(_unshuffle(_inflate(payload), "<u4", (sites, NUM_BINS)), np.uint32)
+    return _sparse(memoryview(payload), (sites, NUM_BINS))
+
+
+def _narrow(words: NDArray[Any]) -> NDArray[Any]:
+    top = int(words.max(initial=0))
+    return words.astype("u1" if top < 1 << 8 else "<u2" if top < 1 << 16 else "<u4", copy=False)
+
+
+def _sparse(payload: memoryview, shape: tuple[int, ...]) -> Counts:
+    if len(payload) < _COUNTS.size:
+        raise Damaged(f"it holds {len(payload)} bytes where at least {_COUNTS.size} belong")
+    number, gap_bytes, count_bytes = _COUNTS.unpack_from(payload)
+    if not {gap_bytes, count_bytes} <= {1, 2, 4}:
+        raise Damaged("its widths are impossible")
+    body = _inflate(payload[_COUNTS.size :])
+    cut = number * gap_bytes
+    gaps = _unshuffle(body[:cut], f"<u{gap_bytes}", (number,))
+    found = _unshuffle(body[cut:], f"<u{count_bytes}", (number,))
+    flat = np.zeros(int(np.prod(shape)), dtype=np.uint32)
+    places = np.cumsum(gaps, dtype=np.int64) - 1
+    if number and places[-1] >= len(flat):
+        raise Damaged("it has counts outside of its sites")
+    flat[places] = found
+    return flat.reshape(shape)
 
 
 def encode_axis(steps: Ints, times: Times, seqs: Ints) -> bytes:

@@ -9,13 +9,17 @@ readers see; a crash in between costs nothing.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from torchvitals.record.bins import NUM_BINS
+from torchvitals.record.row import Counts
 from torchvitals.store import pyramid
 from torchvitals.store.codec import (
+    Ints,
+    Times,
     decode_count_row,
     encode_axis,
     encode_cells,
@@ -29,7 +33,7 @@ VALUE_ROWS: Final = 512
 HISTOGRAM_ROWS: Final = 64
 PART_COLUMNS: Final = 32
 """Columns in one blob: few enough to read one series, many enough to read one row."""
-PART_SITES: Final = 4
+PART_SITES: Final = 16
 PYRAMID_COLUMNS: Final = 256
 _PIECE_BYTES: Final = 1 << 19
 """Raw bytes compressed by one `advance`."""
@@ -103,27 +107,16 @@ class Seal:
 
     def publish(self) -> None:
         """Store the block and delete its raw rows."""
-        connection = self._connection
-        block = connection.execute(
-            "INSERT INTO blocks (attempt, layout, num_rows, low_step, high_step, last_seq, "
-            "ordered, axis) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                self.attempt,
-                self.layout,
-                self.num_rows,
-                int(self._steps.min()),
-                int(self._steps.max()),
-                int(self._seqs[-1]),
-                bool((np.diff(self._steps) > 0).all()),
-                encode_axis(self._steps, self._times, self._seqs),
-            ),
-        ).lastrowid
-        for table, blobs in (("parts", self._parts), ("pyramids", self._pyramids)):
-            connection.executemany(
-                f"INSERT INTO {table} VALUES (?, ?, ?)",
-                [(block, part, blob) for part, blob in enumerate(blobs)],
-            )
-        connection.execute(
+        axis = (self._steps, self._times, self._seqs)
+        store_block(
+            self._connection,
+            self.attempt,
+            self.layout,
+            axis,
+            parts=self._parts,
+            pyramids=self._pyramids,
+        )
+        self._connection.execute(
             "DELETE FROM rows WHERE seq <= ? AND attempt = ? AND layout = ?",
             (int(self._seqs[-1]), self.attempt, self.layout),
         )
@@ -155,8 +148,45 @@ class Seal:
             self._unpacked += some
             return
         sites = max(1, _PIECE_BYTES // (site_bytes * self.num_rows) // PART_SITES) * PART_SITES
-        for at in range(self._done, min(self._done + sites, self._width), PART_SITES):
-            self._parts.append(
-                encode_counts(self._counts[:, at : at + PART_SITES].transpose(1, 2, 0))
-            )
+        self._parts += histogram_parts(self._counts[:, self._done : self._done + sites])
         self._done += sites
+
+
+def store_block(
+    connection: sqlite3.Connection,
+    attempt: int,
+    layout: int,
+    axis: tuple[Ints, Times, Ints],
+    *,
+    parts: Sequence[bytes],
+    pyramids: Sequence[bytes] = (),
+) -> None:
+    """Store a block whose rows have these (steps, times, sequence numbers)."""
+    steps, times, seqs = axis
+    block = connection.execute(
+        "INSERT INTO blocks (attempt, layout, num_rows, low_step, high_step, last_seq, "
+        "ordered, axis) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            attempt,
+            layout,
+            len(steps),
+            int(steps.min()),
+            int(steps.max()),
+            int(seqs[-1]),
+            bool((np.diff(steps) > 0).all()),
+            encode_axis(steps, times, seqs),
+        ),
+    ).lastrowid
+    for table, blobs in (("parts", parts), ("pyramids", pyramids)):
+        connection.executemany(
+            f"INSERT INTO {table} VALUES (?, ?, ?)",
+            [(block, part, blob) for part, blob in enumerate(blobs)],
+        )
+
+
+def histogram_parts(counts: Counts) -> list[bytes]:
+    """The blobs of a block of histograms, shape (rows, sites, NUM_BINS)."""
+    return [
+        encode_counts(counts[:, at : at + PART_SITES])
+        for at in range(0, counts.shape[1], PART_SITES)
+    ]

@@ -232,7 +232,7 @@ class Source:
         decoded: Counts = self._part(
             piece, part, lambda blob: codec.decode_counts(blob, sites, piece.num_rows), keep=keep
         )
-        return np.ascontiguousarray(decoded[inside].T)
+        return np.ascontiguousarray(decoded[:, inside])
 
     def cells(self, piece: Piece, positions: Sequence[int]) -> pyramid.Cells:
         """The pyramid of some columns of a block."""

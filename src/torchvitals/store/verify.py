@@ -88,8 +88,8 @@ def _problems(connection: sqlite3.Connection, counts: dict[str, int]) -> Iterato
         counts[table] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     check = _Check(connection)
     yield from check.layouts()
-    yield from check.rows()
     yield from check.blocks()
+    yield from check.rows()
     yield from check.strays()
     yield from check.texts()
 
@@ -98,6 +98,7 @@ class _Check:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._read = connection.execute
         self._widths: dict[int, tuple[str, int]] = {}
+        self._sealed: set[int] = set()
         self._attempts = {row[0] for row in self._read("SELECT id FROM attempts")}
 
     def layouts(self) -> Iterator[str]:
@@ -111,9 +112,6 @@ class _Check:
                 yield f"Layout {number} names columns twice or columns that are not there."
 
     def rows(self) -> Iterator[str]:
-        sealed = dict(
-            self._read("SELECT attempt || '/' || layout, max(last_seq) FROM blocks GROUP BY 1")
-        )
         for seq, attempt, layout, step, time, data in self._read("SELECT * FROM rows"):
             name = f"Raw row {seq} (step {step})"
             yield from self._owners(name, attempt, layout)
@@ -125,7 +123,7 @@ class _Check:
                 yield from _decoded(name, codec.decode_count_row, payload, width)
             elif len(payload) != 4 * width:
                 yield f"{name} holds {len(payload)} bytes where {4 * width} belong."
-            if seq <= sealed.get(f"{attempt}/{layout}", 0):
+            if seq in self._sealed:
                 yield f"{name} is also in a block."
 
     def blocks(self) -> Iterator[str]:
@@ -140,6 +138,7 @@ class _Check:
             if axis is None or layout not in self._widths:
                 continue
             steps, times, seqs = axis
+            self._sealed.update(seqs.tolist())
             if (int(steps.min()), int(steps.max()), int(seqs[-1])) != (low, high, last_seq):
                 yield f"{name} says steps {low} to {high}, its axis says otherwise."
             if bool((np.diff(steps) > 0).all()) != bool(ordered) or (np.diff(seqs) <= 0).any():
