@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchvitals.record import UnsupportedTensor
-from torchvitals.stats.backend import Activity, choose_backend
+from torchvitals.stats.backend import Activity, Bins, choose_backend
 from torchvitals.stats.native.library import kernel
 from torchvitals.stats.sums import MAX, MIN, SUM, SUMSQ
 
@@ -30,7 +30,8 @@ def backend(request):
 def check(backend, tensors, values=None, stride=1):
     """Sums and bins of each tensor equal the reference's of `values`."""
     values = [t.detach() for t in tensors] if values is None else values
-    measured = backend.measure(tensors, stride=stride).host()
+    counted = Bins(stride)
+    measured = backend.measure(tensors, bins=counted).host()
     for line, expected in enumerate(values):
         x = np.asarray(expected.double().numpy())
         want = np.array(reference_sums(x))
@@ -41,7 +42,7 @@ def check(backend, tensors, values=None, stride=1):
         scale = np.abs(x[np.isfinite(x)]).sum()
         assert abs(got[SUM] - want[SUM]) <= 5e-6 * scale
         bins = reference_bins(reference_sample(x, stride))
-        np.testing.assert_array_equal(measured.bins[line], bins)
+        np.testing.assert_array_equal(counted.host()[line], bins)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
@@ -81,7 +82,7 @@ def test_empty_and_scalar_tensors(backend):
 
 
 def test_no_tensors_at_all(backend):
-    assert len(backend.measure([], stride=1).host().sums) == 0
+    assert len(backend.measure([], bins=Bins(1)).host().sums) == 0
 
 
 def test_views_of_every_kind(backend):
@@ -149,7 +150,10 @@ def test_update_is_new_minus_old(backend, dtype, roll):
     old = [torch.randn(n, generator=generator).to(dtype) for n in sizes]
     new = [(w + 0.01 * torch.randn(w.shape, generator=generator)).to(dtype) for w in old]
     kept = [w.clone() for w in old]
-    measured = backend.measure_update(new, kept, [None] * 4, stride=1, roll=roll).host()
+    bins, delta_bins = Bins(1), Bins(1)
+    measured = backend.measure_update(
+        new, kept, [None] * 4, bins=bins, delta_bins=delta_bins, roll=roll
+    ).host()
     for line, (a, b) in enumerate(zip(new, old, strict=True)):
         delta = a.double() - b.double() if dtype is torch.float64 else (a.float() - b.float())
         np.testing.assert_allclose(
@@ -160,7 +164,7 @@ def test_update_is_new_minus_old(backend, dtype, roll):
         np.testing.assert_array_equal(measured.delta_sums[line, [3, 4, *COUNTS]],
                                       want[[3, 4, *COUNTS]])  # fmt: skip
         np.testing.assert_array_equal(
-            measured.delta_bins[line], reference_bins(delta.double().numpy())
+            delta_bins.host()[line], reference_bins(delta.double().numpy())
         )
     for room, before, after in zip(kept, old, new, strict=True):
         assert torch.equal(room, after if roll else before)
@@ -218,13 +222,13 @@ def test_native_gives_the_same_bits_with_any_number_of_threads():
     native, before = choose_backend("native"), torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        one = native.measure(tensors, stride=7)
+        one = native.measure(tensors, bins=(one_bins := Bins(7)))
         torch.set_num_threads(4)
-        four = native.measure(tensors, stride=7)
+        four = native.measure(tensors, bins=(four_bins := Bins(7)))
     finally:
         torch.set_num_threads(before)
     np.testing.assert_array_equal(one.sums, four.sums)
-    np.testing.assert_array_equal(one.bins, four.bins)
+    np.testing.assert_array_equal(one_bins.host(), four_bins.host())
 
 
 def test_torch_backend_never_waits_for_the_device():
@@ -241,7 +245,18 @@ def test_torch_backend_never_waits_for_the_device():
 
     tensors = [torch.randn(n) for n in (10, 5000, 0)]
     with Watch() as watch:
-        choose_backend("torch").measure(tensors, stride=7)
-        choose_backend("torch").measure_update(tensors, tensors, tensors, stride=7)
+        choose_backend("torch").measure(tensors, bins=Bins(7))
+        choose_backend("torch").measure_update(
+            tensors, tensors, tensors, bins=Bins(7), delta_bins=Bins(7)
+        )
     assert watch.names
     assert not {"aten::_local_scalar_dense", "aten::item"} & set(watch.names)
+
+
+def test_bins_add_up_over_calls(backend):
+    first, second = torch.randn(5000), torch.randn(5000)
+    together, apart = Bins(7), Bins(7)
+    backend.measure([first], bins=together)
+    backend.measure([second], bins=together)
+    backend.measure([first, second], bins=apart)
+    np.testing.assert_array_equal(together.host()[0], apart.host().sum(axis=0))

@@ -17,7 +17,7 @@ whole_numbers = st.lists(
 
 def measured(values):
     tensor = torch.tensor(values, dtype=torch.float64)
-    return choose_backend("native").measure([tensor], stride=1)
+    return choose_backend("native").measure([tensor])
 
 
 @settings(max_examples=100, deadline=None)
@@ -34,7 +34,6 @@ def test_merge_laws(a, b, c):
 def test_parts_merged_equal_the_whole(a, b):
     left, right, whole = measured(a), measured(b), measured(a + b)
     np.testing.assert_array_equal(s.merge(left.sums[0], right.sums[0]), whole.sums[0])
-    np.testing.assert_array_equal(left.bins[0] + right.bins[0], whole.bins[0])
 
 
 @settings(max_examples=50, deadline=None)

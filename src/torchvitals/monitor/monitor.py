@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from torchvitals.monitor.recorder import Logged, Packet, Recorder
+from torchvitals.monitor.recorder import Histograms, Logged, Packet, Recorder
 from torchvitals.monitor.scalars import as_number
 from torchvitals.monitor.steps import Steps
 from torchvitals.monitor.wall import Wall
@@ -33,10 +34,14 @@ from torchvitals.probes.probe import Probe
 from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.updates import Updates
 from torchvitals.record import ConfigError, Event, StoreError
+from torchvitals.stats.backend import Backend
 from torchvitals.store.history import History, open_run
 from torchvitals.store.writer import RunWriter
 
 log = logging.getLogger("torchvitals")
+
+HISTOGRAMS_S = 0.25
+"""Histograms of monitored steps closer together than this are added up and stored as one."""
 
 
 class Monitor:
@@ -48,6 +53,7 @@ class Monitor:
         path: Path,
         writer: RunWriter | None,
         optimizers: list[Optimizer],
+        backend: Backend,
         steps: Steps,
         num_parameters: int,
         make_probes: Callable[[Callable[[Exception], None], Callable[[], None]], Probes],
@@ -59,11 +65,14 @@ class Monitor:
         self._optimizers = optimizers
         self._steps = steps
         self._pid = os.getpid()
+        self._thread = threading.get_ident()
+        self._histograms_at = 0.0
+        self._last_measured = steps.current
         self._closed = False
         self._logs_ahead: bool | None = None
         self._spent = 0.0
         self._depth = [0] * len(optimizers)
-        self._rosters = [Roster(optimizer) for optimizer in optimizers]
+        self._rosters = [Roster(optimizer, backend) for optimizer in optimizers]
         self._handles: list[RemovableHandle] = []
         self._history: History | None = None
         self._wall = Wall(self._note_failure)
@@ -93,7 +102,7 @@ class Monitor:
             raise StoreError(
                 f"this run is not stored: {self.path} could not be written when it began"
             )
-        self._recorder.flush()
+        self.flush()
         if self._history is None:
             self._history = open_run(self.path)
         return self._history
@@ -141,13 +150,14 @@ class Monitor:
 
     def flush(self) -> None:
         """Wait until everything measured so far is in the file."""
+        if threading.get_ident() == self._thread:  # nobody else may touch what is being counted
+            self._hand_over_histograms(time.time())
         self._recorder.flush()
 
     def close(self, status: str = "finished") -> None:
         """Remove every hook, write what is left, mark the run. Calling it again does nothing."""
         if self._closed or os.getpid() != self._pid:
             return
-        self._closed = True
         self._active = False
         for handle in self._handles:
             handle.remove()
@@ -156,9 +166,11 @@ class Monitor:
             self._catcher.remove()
         if self._probes.activations is not None:
             self._probes.activations.close()
+        self._hand_over_histograms(time.time())
         if self._history is not None:
             # A reader holds the log beside the file open; without one a single file is left.
             self._history.close()
+        self._closed = True
         self._recorder.close(status)
         _open_monitors.discard(self)
 
@@ -295,12 +307,28 @@ class Monitor:
                     if isinstance(probe, Updates):
                         probe.at_end()
                     parts.append((name, probe, probe.take()))
+        for roster in self._rosters:
+            roster.rest()
         activations = self._probes.activations
         inside = activations.take_spent() if activations is not None else 0.0
         spent = self._spent + inside + time.perf_counter() - begun
         self.overhead_s += spent
         self._spent = 0.0
-        self._recorder.put(Packet(self._steps.current, time.time(), parts, spent))
+        now = time.time()
+        self._recorder.put(Packet(self._steps.current, now, parts, spent))
+        self._last_measured = self._steps.current
+        if now - self._histograms_at >= HISTOGRAMS_S:
+            self._hand_over_histograms(now)
+
+    def _hand_over_histograms(self, now: float) -> None:
+        parts = []
+        for name, probe in self._probes.in_order():
+            if self._wall.up(name):
+                with self._wall.around(name):
+                    parts += probe.take_bins()
+        self._histograms_at = now
+        if parts:
+            self._recorder.put(Histograms(self._last_measured, now, parts))
 
     def _before_clip(self, parameters: list[Tensor]) -> list[int] | None:
         probe = self._probes.gradients

@@ -1,7 +1,7 @@
 """`Recorder`: the thread that turns what was measured into rows and writes them down.
 
 The training thread only puts packets into a queue. Here they become columns, one row a step, and go
-to the store, which is committed twice a second: a kill loses less than a second. A store that fails
+to the store, which is committed every 0.8 s: a kill loses less than a second. A store that fails
 (disk full, folder gone) is told once and tried again later; what can't be stored is dropped, the
 training never waits.
 """
@@ -23,13 +23,13 @@ from torchvitals.monitor.scalars import ScalarBook
 from torchvitals.monitor.summary import HEADER as SUMMARY
 from torchvitals.monitor.summary import summarize
 from torchvitals.monitor.wall import Wall, strict
-from torchvitals.probes.probe import MAX_HEADERS, Notes, Probe, joined
+from torchvitals.probes.probe import MAX_HEADERS, Distributions, Notes, Probe
 from torchvitals.record import Event, HistogramRow, Row, StoreError
 from torchvitals.store.writer import RunWriter
 
 log = logging.getLogger("torchvitals")
 
-COMMIT_S = 0.5
+COMMIT_S = 0.8
 RETRY_S = 10.0
 TOGETHER = 32
 """Packets turned into rows at once: a fast training costs few numpy calls a step."""
@@ -49,12 +49,25 @@ class Packet:
 
 
 @dataclass(slots=True)
+class Histograms:
+    """Distributions added up over the monitored steps since the last ones."""
+
+    step: int
+    """The last of these steps."""
+    time: float
+    parts: Distributions
+
+
+@dataclass(slots=True)
 class Logged:
     """Numbers the user logged."""
 
     step: int
     time: float
     numbers: Mapping[str, Any]
+
+
+Item = Packet | Histograms | Logged | Event
 
 
 class Recorder:
@@ -64,7 +77,7 @@ class Recorder:
         self._writer = writer
         self._wall = wall
         self._num_parameters = num_parameters
-        self._queue: SimpleQueue[Packet | Logged | Event | Callable[[], None]] = SimpleQueue()
+        self._queue: SimpleQueue[Item | Callable[[], None]] = SimpleQueue()
         self._waiting: list[Packet] = []
         self._book = ScalarBook()
         self._headers: dict[tuple[int, ...], tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
@@ -81,7 +94,7 @@ class Recorder:
         """True when so much waits that measuring more would only grow the queue."""
         return self._queue.qsize() + len(self._waiting) > BACKLOG
 
-    def put(self, item: Packet | Logged | Event) -> None:
+    def put(self, item: Item) -> None:
         """Hand something over. Never blocks."""
         self._queue.put(item)
 
@@ -148,7 +161,7 @@ class Recorder:
                 self._queue.put(self._commit)
                 self._committed = time.monotonic()
 
-    def _take(self, item: Packet | Logged | Event | Callable[[], None]) -> None:
+    def _take(self, item: Item | Callable[[], None]) -> None:
         if isinstance(item, Packet):
             self._waiting.append(item)
             if len(self._waiting) >= TOGETHER:
@@ -158,6 +171,8 @@ class Recorder:
             self._book.add(item.step, item.time, item.numbers)
             if newest is not None and item.step > newest:
                 self._append(self._book.rows(before=item.step))
+        elif isinstance(item, Histograms):
+            self._record_histograms(item)
         elif isinstance(item, Event):
             event = item
             self._store(lambda writer: writer.event(event))
@@ -177,18 +192,14 @@ class Recorder:
 
     def _record_alike(self, packets: list[Packet]) -> None:
         notes = Notes.of(len(packets), self._num_parameters)
-        values, histograms, probes = [], [], []
+        values, probes = [], []
         for place, (name, probe, _) in enumerate(packets[0].parts):
             if not self._wall.up(name):
                 continue
             with self._wall.around(name):
                 raws = [packet.parts[place][2] for packet in packets]
-                found = probe.values(raws, notes)
-                counts = probe.histograms(raws)
-                values.append(found)
+                values.append(probe.values(raws, notes))
                 probes.append(probe)
-                if counts is not None:
-                    histograms.append(counts)
         overhead = np.array([packet.overhead_s for packet in packets])
         values.append(summarize(notes, overhead))
         header = self._joined((*(probe.header for probe in probes), SUMMARY))
@@ -196,13 +207,18 @@ class Recorder:
         self._append(
             [Row(p.step, p.time, header, line) for p, line in zip(packets, table, strict=True)]
         )
-        if histograms:
-            sites = self._joined(tuple(sites for sites, _ in histograms))
-            rows = [
-                HistogramRow(p.step, p.time, sites, joined([counts[k] for _, counts in histograms]))
-                for k, p in enumerate(packets)
-            ]
-            self._store(lambda writer: writer.append_histograms(*rows))
+
+    def _record_histograms(self, found: Histograms) -> None:
+        sites = self._joined(tuple(sites for sites, _ in found.parts))
+        counts = np.concatenate([bins.host() for _, bins in found.parts])
+        place = {site: line for line, site in enumerate(dict.fromkeys(sites))}
+        if len(place) < len(sites):
+            # A module called twice in a step may stand in two lists.
+            together = np.zeros((len(place), counts.shape[1]), dtype=counts.dtype)
+            np.add.at(together, [place[site] for site in sites], counts)
+            sites, counts = tuple(place), together
+        row = HistogramRow(found.step, found.time, sites, counts)
+        self._store(lambda writer: writer.append_histograms(row))
 
     def _joined(self, parts: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
         """The parts as one tuple, the same object as long as the parts are the same objects."""

@@ -163,6 +163,7 @@ def watch(
         path=path,
         writer=writer,
         optimizers=optimizers,
+        backend=chosen_backend,
         steps=Steps(every, len(optimizers), last),
         num_parameters=len(tree.parameters),
         make_probes=make_probes,

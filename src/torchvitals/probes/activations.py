@@ -27,11 +27,11 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
 from torchvitals.probes.probe import (
-    Histograms,
+    BinBook,
+    Distributions,
     Notes,
     SiteNames,
     blank,
-    joined,
     stacked,
     to_float32,
 )
@@ -125,7 +125,6 @@ class Activations:
         self._modules: dict[nn.Module, str] = {site.module: site.name for site in sites}
         self._whole = whole
         self._backend = backend
-        self._stride = stride
         self._eval_mode = eval_mode
         self._on_error = on_error
         self._on_compile = on_compile
@@ -136,7 +135,8 @@ class Activations:
         self._sites: list[Site] = []
         self.header: tuple[Key, ...] = ()
         self._mask: NDArray[np.bool_] = np.zeros((0, len(COLUMNS)), dtype=bool)
-        self._site_names = SiteNames(lambda line: ("activation", self._sites[line].name))
+        names = SiteNames(lambda line: ("activation", self._sites[line].name))
+        self._bins = BinBook(stride, names)
         self._units = UnitCounters()
         self._handle: RemovableHandle | None = None
         self._waiting: list[tuple[Site, Tensor, int]] = []
@@ -259,7 +259,10 @@ class Activations:
         company = self._company(sites, tensors)
         company.count_rows()
         measured = self._backend.measure(
-            tensors, stride=self._stride, ends=company.ends, activity=company.activity
+            tensors,
+            bins=self._bins.of(company.lines),
+            ends=company.ends,
+            activity=company.activity,
         )
         self._parts.append((company.lines, measured))
 
@@ -285,6 +288,10 @@ class Activations:
         self._parts, self._lost = [], []
         return raw
 
+    def take_bins(self) -> Distributions:
+        """The histograms added up since the last time."""
+        return self._bins.take()
+
     def take_spent(self) -> float:
         """Seconds spent in the hook since the last time this was asked."""
         spent, self._spent = self._spent, 0.0
@@ -295,7 +302,6 @@ class Activations:
         return (
             raw.num_sites,
             tuple((tuple(lines), m.outside is None) for lines, m in raw.parts),
-            None if raw.units is None else raw.units.starts.tobytes(),
             tuple(raw.lost),
         )
 
@@ -313,7 +319,7 @@ class Activations:
         for row, raw in zip(table, raws, strict=True):
             if raw.units is not None:
                 dead_lines, dead = raw.units.dead_frac()
-                row[dead_lines, len(STATS) + 1] = to_float32(dead)
+                row[dead_lines, -1] = to_float32(dead)
         table[:, first.lost] = MISSING
         return table[:, self._mask[: first.num_sites]]
 
@@ -329,20 +335,6 @@ class Activations:
             for stat, column in zip(COLUMNS, wanted, strict=True)
             if column
         )
-
-    def histograms(self, raws: Sequence[ActivationRaw]) -> Histograms | None:
-        """Counts of each site, added up over its calls."""
-        if not any(measured.bins is not None for _, measured in raws[0].parts):
-            return None
-        lines = np.concatenate([np.array(lines, dtype=np.intp) for lines, _ in raws[0].parts])
-        counts = [joined([m.host().bins for _, m in raw.parts]) for raw in raws]
-        order, starts = runs(lines)
-        if len(starts) < len(lines):
-            counts = [
-                np.add.reduceat(block[order], starts, axis=0, dtype=np.uint32) for block in counts
-            ]
-            lines = lines[order][starts]
-        return self._site_names.of(lines.tolist()), counts
 
 
 def is_signal(tensor: Tensor) -> bool:

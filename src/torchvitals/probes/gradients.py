@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchvitals.probes.probe import (
-    Histograms,
+    BinBook,
+    Distributions,
     Notes,
     SiteNames,
     blank,
-    joined,
     stacked,
     stat_keys,
     to_float32,
@@ -65,7 +65,6 @@ class Gradients:
         self._lines = Lines(self._parameters)
         self._chosen = np.array(chosen, dtype=np.intp)
         self._backend = backend
-        self._stride = stride
         self._subtrees = Subtrees(tree, chosen)
         names = [site.name for site in self._sites]
         self.header = (
@@ -73,7 +72,7 @@ class Gradients:
             *(Key("gradient", name, "norm") for name in self._subtrees.names),
             *(Key("gradient", ROOT, stat) for stat in OVERALL),
         )
-        self._site_names = SiteNames(lambda line: ("gradient", names[line]))
+        self._bins = BinBook(stride, SiteNames(lambda line: ("gradient", names[line])))
         self._raw = GradientRaw()
         self._done: set[int] = set()
 
@@ -113,6 +112,10 @@ class Gradients:
         self.forget()
         return raw
 
+    def take_bins(self) -> Distributions:
+        """The histograms added up since the last time."""
+        return self._bins.take()
+
     def _measure(self, lines: list[int], grads: Sequence[Tensor | None]) -> None:
         tensors = [grad for grad in grads if grad is not None]
         if self._done or len(tensors) < len(lines):
@@ -124,7 +127,7 @@ class Gradients:
             lines, tensors = [line for line, _ in fresh], [grad for _, grad in fresh]
         if lines:
             self._done.update(lines)
-            measured = self._backend.measure(tensors, stride=self._stride)
+            measured = self._backend.measure(tensors, bins=self._bins.of(lines))
             self._raw.before.append((lines, measured))
 
     def shape(self, raw: GradientRaw) -> Hashable:
@@ -168,11 +171,3 @@ class Gradients:
             overall[:, 0] = np.where(nothing, np.nan, np.sqrt(np.nansum(after, axis=1)))
         norms = self._subtrees.norms(sumsq, measured)
         return np.concatenate([table.reshape(steps, -1), norms, overall], axis=1)
-
-    def histograms(self, raws: Sequence[GradientRaw]) -> Histograms | None:
-        """Counts of each gradient measured."""
-        if not any(measured.bins is not None for _, measured in raws[0].before):
-            return None
-        sites = self._site_names.of(line for lines, _ in raws[0].before for line in lines)
-        counts = [joined([m.host().bins for _, m in raw.before]) for raw in raws]
-        return sites, counts

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
-from torchvitals.probes.probe import Histograms, Notes, blank, to_float32
+from torchvitals.probes.probe import Distributions, Notes, blank, to_float32
 from torchvitals.probes.stepping import Stepping
 from torchvitals.probes.tree import Tree
 from torchvitals.record import Key
 from torchvitals.stats.sample import Plan, prepared
 
-SAMPLE_SIZE = 256
+SAMPLE_SIZE = 128
 MEDIAN_OF = 63
 GROUP_STATS = ("lr", "weight_decay")
 MOMENT_STATS = ("g2_over_v_rms", "sqrt_v_over_eps")
@@ -158,9 +158,9 @@ class OptimizerState:
             table[:, places] = to_float32(health(moments))
         return np.concatenate([groups, table.reshape(len(raws), -1)], axis=1)
 
-    def histograms(self, _raws: Sequence[OptimizerRaw]) -> Histograms | None:
+    def take_bins(self) -> Distributions:
         """None: it has no distributions."""
-        return None
+        return []
 
 
 class Rooms:

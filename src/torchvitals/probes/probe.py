@@ -1,7 +1,7 @@
 """What every probe offers, and what probes tell each other about a step.
 
 The live half of a probe (its hooks and `measure…` methods) runs on the training thread and only
-gathers sums. The desk half (`shape`, `values`, `histograms`) runs on the writer's thread, on
+gathers sums. The desk half (`shape`, `values`) runs on the writer's thread, on
 several steps at once: their arrays are stacked, so that a fast training costs few numpy calls.
 """
 
@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from torchvitals.record import MISSING, Counts, Key
+from torchvitals.record import MISSING, Key
 from torchvitals.stats import sums as s
+from torchvitals.stats.backend import Bins
 
 MAX_HEADERS = 64
 """Headers remembered at most: a model that changes all the time must not grow our memory."""
@@ -40,8 +41,8 @@ class Notes:
         return cls(np.full((num_steps, num_parameters), np.nan), nothing, nothing)
 
 
-Histograms = tuple[tuple[tuple[str, str], ...], list[Counts]]
-"""(kind, site) of each line, and the counts of each step."""
+Distributions = list[tuple[tuple[tuple[str, str], ...], Bins]]
+"""(kind, site) of each line of some bins."""
 
 
 class Probe(Protocol):
@@ -56,18 +57,13 @@ class Probe(Protocol):
     def values(self, raws: Sequence[Any], notes: Notes) -> NDArray[np.float32]:
         """(steps, columns) of raws of equal shape."""
 
-    def histograms(self, raws: Sequence[Any]) -> Histograms | None:
-        """Distributions of raws of equal shape, or None."""
+    def take_bins(self) -> Distributions:
+        """The histograms added up since the last time; on the training thread."""
 
 
 def stacked(parts: Sequence[Any], field: str) -> NDArray[np.float64]:
     """One field of the same part of several steps, with steps as the first axis."""
     return np.stack([getattr(measured.host(), field) for _, measured in parts])
-
-
-def joined(blocks: list[Counts]) -> Counts:
-    """Blocks of lines as one."""
-    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
 
 def stat_keys(kind: str, sites: Sequence[str], stats: Sequence[str] = s.STATS) -> list[Key]:
@@ -105,3 +101,27 @@ class SiteNames:
                 self._known.clear()
             found = self._known[key] = tuple(self._name_of(line) for line in key)
         return found
+
+
+class BinBook:
+    """Bins of a probe, one for each list of lines it measures, until somebody takes them."""
+
+    def __init__(self, stride: int, names: SiteNames) -> None:
+        self._stride = stride
+        self._names = names
+        self._open: dict[tuple[Any, ...], Bins] = {}
+
+    def of(self, lines: Iterable[Any]) -> Bins | None:
+        """The bins these lines are added to; None when no histograms are wanted."""
+        if not self._stride:
+            return None
+        key = tuple(lines)
+        found = self._open.get(key)
+        if found is None:
+            found = self._open[key] = Bins(self._stride)
+        return found
+
+    def take(self) -> Distributions:
+        """What was added up since the last time."""
+        taken, self._open = self._open, {}
+        return [(self._names.of(lines), bins) for lines, bins in taken.items()]

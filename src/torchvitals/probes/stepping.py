@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import is_
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
+
+from torchvitals.stats.backend import Backend
 
 
 @dataclass(slots=True)
@@ -23,10 +27,12 @@ class Stepping:
 class Roster:
     """The parameters of one optimizer, listed anew only when groups changed."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Optimizer, backend: Backend) -> None:
         self._optimizer = optimizer
+        self._backend = backend
         self._sizes: list[int] = []
         self._parameters: list[Tensor] = []
+        self._grads: list[Any] = []
 
     def stepping(self, number: int) -> Stepping:
         """Its parameters and their gradients now."""
@@ -35,7 +41,16 @@ class Roster:
         if sizes != self._sizes:
             self._sizes = sizes
             self._parameters = [p for group in groups for p in group["params"]]
-        return Stepping(number, self._parameters, [p.grad for p in self._parameters])
+        grads: list[Any] = [p.grad for p in self._parameters]
+        if len(grads) != len(self._grads) or not all(map(is_, grads, self._grads)):
+            # After the step they are the same tensors as before it: prepared once.
+            whole = all(grad is not None for grad in grads)
+            self._grads = self._backend.fixed(grads) if whole else grads
+        return Stepping(number, self._parameters, self._grads)
+
+    def rest(self) -> None:
+        """Let go of the gradients: the training may want their memory back."""
+        self._grads = []
 
 
 @dataclass(slots=True)

@@ -21,8 +21,10 @@ ROWS = 64
 """Rows of a batch looked at."""
 WINDOW = 32
 """Monitored steps after which the older half of the counts is dropped."""
-MIN_STEPS, MIN_ROWS = 8, 256
-"""What must have been seen before a unit can be called dead."""
+MIN_STEPS = 8
+"""Dead units are counted once in that many monitored steps."""
+MIN_ROWS = 256
+"""Rows that must have been seen before a unit can be called dead."""
 DEAD_SHARE = 0.01
 
 END_SHARE = 0.025
@@ -89,7 +91,6 @@ class UnitCounters:
     def __init__(self) -> None:
         self._layers: dict[int, Layer] = {}
         self._steps = 0
-        self._full = False
 
     def of(self, line: int, tensor: Tensor, floor: float) -> Activity | None:
         """What to count in a tensor of this shape; None where it has no units, or other ones."""
@@ -112,14 +113,14 @@ class UnitCounters:
             self._layers[activity.line].rows += activity.rows
 
     def snapshot(self) -> UnitSnapshot | None:
-        """The counts of both windows together, and the turn of the window when it is due."""
+        """The counts of both windows together when they are due, and the turn of the window."""
         if not self._layers:
             return None
         self._steps += 1
         layers = list(self._layers.values())
         device = layers[0].counts.device
         out = None
-        if self._full or self._steps >= MIN_STEPS:
+        if self._steps % MIN_STEPS == 0:
             now = torch_cat([layer.counts.to(device) for layer in layers])
             now += torch_cat([layer.before.to(device) for layer in layers])
             sizes = np.array([len(layer.counts) for layer in layers], dtype=np.intp)
@@ -130,7 +131,7 @@ class UnitCounters:
                 rows=np.array([float(layer.rows + layer.rows_before) for layer in layers]),
             )
         if self._steps >= WINDOW:
-            self._steps, self._full = 0, True
+            self._steps = 0
             for layer in layers:
                 layer.turn()
         return out

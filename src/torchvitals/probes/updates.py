@@ -23,11 +23,11 @@ from torch import Tensor
 
 from torchvitals.probes.keeper import Keeper
 from torchvitals.probes.probe import (
-    Histograms,
+    BinBook,
+    Distributions,
     Notes,
     SiteNames,
     blank,
-    joined,
     stacked,
     stat_keys,
     to_float32,
@@ -82,11 +82,11 @@ class Updates:
         self._backend = backend
         self._mode = mode
         self._parameters = parameters
-        self._stride = stride
         self._sample_size = sample_size
         self._subtrees = Subtrees(tree, chosen)
         self.header = self._make_header()
-        self._site_names = SiteNames(lambda entry: (entry[0], self._names[entry[1]]))
+        self._weight_bins = self._book("parameter", stride if parameters else 0)
+        self._change_bins = self._book("update", stride)
         self._still = np.zeros(len(sites), dtype=np.int64)
         self._raw = UpdateRaw()
         self._measured: set[int] = set()
@@ -94,6 +94,9 @@ class Updates:
         self._keepers: dict[tuple[int, ...], Keeper] = {}
         self._samplers: dict[tuple[int, ...], Sampler] = {}
         self._fixed: dict[tuple[int, ...], list[Tensor]] = {}
+
+    def _book(self, kind: str, stride: int) -> BinBook:
+        return BinBook(stride, SiteNames(lambda line: (kind, self._names[line])))
 
     def _make_header(self) -> tuple[Key, ...]:
         modules = self._subtrees.names
@@ -132,7 +135,12 @@ class Updates:
         if self._mode == "exact":
             keeper = self._keeper(mine.lines)
             measured = self._backend.measure_update(
-                keeper.tensors, keeper.old, grads, stride=self._stride, roll=again
+                keeper.tensors,
+                keeper.old,
+                grads,
+                bins=self._weight_bins.of(mine.lines),
+                delta_bins=self._change_bins.of(mine.lines),
+                roll=again,
             )
             keeper.rolled(step.number if again else None)
             self._raw.whole.append((mine.lines, measured))
@@ -155,11 +163,15 @@ class Updates:
         self._measured = set()
         return raw
 
+    def take_bins(self) -> Distributions:
+        """The histograms added up since the last time."""
+        return self._weight_bins.take() + self._change_bins.take()
+
     def _measure(self, lines: list[int]) -> Measured:
         key = tuple(lines)
         if key not in self._fixed:
             self._fixed[key] = self._backend.fixed(self._tensors[line] for line in lines)
-        return self._backend.measure(self._fixed[key], stride=self._stride)
+        return self._backend.measure(self._fixed[key], bins=self._weight_bins.of(key))
 
     def _keeper(self, lines: list[int]) -> Keeper:
         key = tuple(lines)
@@ -268,26 +280,6 @@ class Updates:
         still = known & (ratio <= FROZEN_RATIO) & self._trainable
         self._still = np.where(still, self._still + 1, np.where(known, 0, self._still))
         return np.where(known, (self._still >= PATIENCE).astype(np.float64), np.nan)
-
-    def histograms(self, raws: Sequence[UpdateRaw]) -> Histograms | None:
-        """Counts of each weight and each exact change measured."""
-        lines_of: list[tuple[str, int]] = []
-        places: list[tuple[int, str]] = []
-        for part, (lines, measured) in enumerate(raws[0].whole):
-            for kind, field_name, wanted in (
-                ("parameter", "bins", self._parameters),
-                ("update", "delta_bins", True),
-            ):
-                if wanted and getattr(measured, field_name) is not None:
-                    lines_of += [(kind, line) for line in lines]
-                    places.append((part, field_name))
-        if not places:
-            return None
-        counts = [
-            joined([getattr(raw.whole[part][1].host(), name) for part, name in places])
-            for raw in raws
-        ]
-        return self._site_names.of(lines_of), counts
 
 
 def _version(tensor: Tensor | None) -> int | None:

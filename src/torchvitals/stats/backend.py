@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchvitals.record import ConfigError
+from torchvitals.record import ConfigError, Counts
 
 SAMPLE_STRIDE = 7
 """Histogram sample: one group of 32 neighbours in 7, a little more than an eighth."""
@@ -30,11 +30,8 @@ class Measured:
 
     sums: Any
     """(n, 9), see `stats.sums`."""
-    bins: Any = None
-    """(n, NUM_BINS) counts, or None."""
     delta_sums: Any = None
     """The sums of new − old."""
-    delta_bins: Any = None
     dots: Any = None
     """(n, 3): Σ Δ·g, Σ Δ², Σ g² over the blocks looked at for the cosine of Δ and g."""
     outside: Any = None
@@ -42,12 +39,31 @@ class Measured:
 
     def host(self) -> Measured:
         """The same with numpy arrays. Waits for the device: never call it while training waits."""
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if isinstance(value, Tensor):
-                array = value.cpu().numpy()
-                setattr(self, name, array.astype(np.uint32 if "bins" in name else np.float64))
+        if isinstance(self.sums, Tensor):
+            for name in self.__slots__:
+                value = getattr(self, name)
+                if isinstance(value, Tensor):
+                    setattr(self, name, value.cpu().numpy().astype(np.float64))
         return self
+
+
+class Bins:
+    """Histograms of a list of tensors, added up over all calls they are handed to."""
+
+    __slots__ = ("counts", "stride")
+
+    def __init__(self, stride: int) -> None:
+        self.stride = stride
+        """One group of 32 neighbours in `stride` is counted; 1 takes every element."""
+        self.counts: Any = None
+        """(n, NUM_BINS), made by the first call."""
+
+    def host(self) -> Counts:
+        """The counts as a numpy array. Waits for the device."""
+        if isinstance(self.counts, Tensor):
+            self.counts = self.counts.cpu().numpy().astype(np.uint32)
+        found: Counts = self.counts
+        return found
 
 
 @dataclass(slots=True)
@@ -82,11 +98,11 @@ class Backend(Protocol):
         self,
         tensors: Sequence[Tensor],
         *,
-        stride: int = 0,
+        bins: Bins | None = None,
         ends: NDArray[np.float32] | None = None,
         activity: Sequence[Activity | None] | None = None,
     ) -> Measured:
-        """Sums of each tensor; histograms with `stride` ≥ 1 (1 takes every element).
+        """Sums of each tensor; `bins` are added to.
 
         `ends`: (low, high) of each tensor, to count what lies at or beyond them; (−inf, inf) for
         tensors without ends. `activity`: counters of active units to add to.
@@ -98,7 +114,8 @@ class Backend(Protocol):
         old: Sequence[Tensor],
         grads: Sequence[Tensor | None],
         *,
-        stride: int = 0,
+        bins: Bins | None = None,
+        delta_bins: Bins | None = None,
         roll: bool = False,
     ) -> Measured:
         """Sums of `new` and of `new − old` in one pass. With `roll`, `old` becomes `new`."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchvitals.record.bins import MIN_EXPONENT, NUM_BINS, SIDE, ZERO_BIN
 from torchvitals.stats import sums as s
-from torchvitals.stats.backend import SMALL, Activity, Measured
+from torchvitals.stats.backend import SMALL, Activity, Bins, Measured
 from torchvitals.stats.readable import readable
 
 GROUP = 32
@@ -35,16 +35,17 @@ class TorchBackend:
         self,
         tensors: Sequence[Tensor],
         *,
-        stride: int = 0,
+        bins: Bins | None = None,
         ends: NDArray[np.float32] | None = None,
         activity: Sequence[Activity | None] | None = None,
     ) -> Measured:
-        """Sums of each tensor; histograms with `stride` ≥ 1."""
+        """Sums of each tensor; `bins` are added to."""
         with torch.no_grad():
             flat = [readable(tensor) for tensor in tensors]
             out = Measured(sums=sums_of([x.reshape(-1) for x, _ in flat], [z for _, z in flat]))
-            if stride:
-                out.bins = together([bins_of(x.reshape(-1), stride, z) for x, z in flat])
+            if bins is not None:
+                counts = together([bins_of(x.reshape(-1), bins.stride, z) for x, z in flat])
+                bins.counts = counts if bins.counts is None else bins.counts + counts
             if ends is not None:
                 out.outside = together(
                     [outside(x, *line) for (x, _), line in zip(flat, ends.tolist(), strict=True)]
@@ -60,15 +61,15 @@ class TorchBackend:
         old: Sequence[Tensor],
         grads: Sequence[Tensor | None],
         *,
-        stride: int = 0,
+        bins: Bins | None = None,
+        delta_bins: Bins | None = None,
         roll: bool = False,
     ) -> Measured:
         """Sums of `new` and of `new − old`. With `roll`, `old` becomes `new`."""
         with torch.no_grad():
             deltas = [a.detach().to(wide(a)) - b.to(wide(a)) for a, b in zip(new, old, strict=True)]
-            out = self.measure(new, stride=stride)
-            change = self.measure(deltas, stride=stride)
-            out.delta_sums, out.delta_bins = change.sums, change.bins
+            out = self.measure(new, bins=bins)
+            out.delta_sums = self.measure(deltas, bins=delta_bins).sums
             out.dots = together([dots(d, g) for d, g in zip(deltas, grads, strict=True)])
             if roll:
                 torch._foreach_copy_(list(old), [tensor.detach() for tensor in new])
@@ -88,7 +89,7 @@ def precise(x: Tensor) -> torch.dtype:
 def together(rows: list[Tensor]) -> Tensor:
     """One tensor of all rows, on the first one's device."""
     if not rows:
-        return torch.zeros(0)
+        return torch.zeros(0, NUM_BINS)
     device = rows[0].device
     return torch.stack([row.to(device, non_blocking=True) for row in rows])
 

@@ -16,8 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -32,14 +30,12 @@ from torchvitals.record.run_info import RunInfo
 from torchvitals.store.attempts import HEARTBEAT_STALE_S, last_step, step_spans
 from torchvitals.store.codec import MISSING_COUNT, encode_count_row, row_blob
 from torchvitals.store.connect import connect_writer, run_file, translated
-from torchvitals.store.layouts import Layouts, Place
+from torchvitals.store.layouts import Layouts
 from torchvitals.store.lock import RunLock
-from torchvitals.store.sealer import VALUE_ROWS, histogram_parts, store_block
+from torchvitals.store.sealer import VALUE_ROWS
 from torchvitals.store.sealing import Sealing
 
 HEARTBEAT_S: Final = 1.0
-BLOCK_AT_ONCE: Final = 8
-"""Histograms of that many steps in one call are stored as a block."""
 _INSERT: Final = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)"
 
 
@@ -137,49 +133,24 @@ class RunWriter:
                 values = wide
             self._insert(row.step, row.time, place.layout, values.tobytes())
 
-    def append_histograms(self, *rows: HistogramRow) -> None:
-        """Store the histograms of one or more steps. Many of the same sites become a block at once.
-
-        That way a fast training pays for compressing them once, not twice.
-        """
-        for row in rows:
-            if np.shape(row.counts) != (len(row.sites), NUM_BINS):
-                raise ConfigError(
-                    f"Histogram counts must have shape ({len(row.sites)}, {NUM_BINS}) for "
-                    f"{len(row.sites)} sites, got {np.shape(row.counts)}."
-                )
-        for sites, group in groupby(rows, key=attrgetter("sites")):
-            alike = list(group)
-            if sites:
-                with self._writing():
-                    place = self._layouts.of_histograms(sites)
-                    if len(alike) >= BLOCK_AT_ONCE and place.positions is None:
-                        self._insert_histogram_block(place.layout, alike)
-                    else:
-                        for row in alike:
-                            self._insert_histograms(place, row)
-
-    def _insert_histograms(self, place: Place, row: HistogramRow) -> None:
+    def append_histograms(self, row: HistogramRow) -> None:
+        """Store the histograms of a step."""
         counts = np.asarray(row.counts, dtype=np.uint32)
-        if place.positions is not None:
-            wide = np.zeros((place.width, NUM_BINS), dtype=np.uint32)
-            wide[:, 0] = MISSING_COUNT
-            wide[place.positions] = counts
-            counts = wide
-        self._insert(row.step, row.time, place.layout, encode_count_row(counts))
-
-    def _insert_histogram_block(self, layout: int, rows: list[HistogramRow]) -> None:
-        counts = np.stack([np.asarray(row.counts, dtype=np.uint32) for row in rows])
-        axis = (
-            np.array([row.step for row in rows], dtype=np.int64),
-            np.array([row.time for row in rows], dtype=np.float64),
-            np.arange(self._seq + 1, self._seq + 1 + len(rows)),
-        )
-        parts = histogram_parts(counts)
-        store_block(self._connection, self.attempt, layout, axis, parts=parts)
-        self._seq += len(rows)
-        for row in rows:
-            self._note_step(row.step)
+        if counts.shape != (len(row.sites), NUM_BINS):
+            raise ConfigError(
+                f"Histogram counts must have shape ({len(row.sites)}, {NUM_BINS}) for "
+                f"{len(row.sites)} sites, got {counts.shape}."
+            )
+        if not row.sites:
+            return
+        with self._writing():
+            place = self._layouts.of_histograms(row.sites)
+            if place.positions is not None:
+                wide = np.zeros((place.width, NUM_BINS), dtype=np.uint32)
+                wide[:, 0] = MISSING_COUNT
+                wide[place.positions] = counts
+                counts = wide
+            self._insert(row.step, row.time, place.layout, encode_count_row(counts))
 
     def event(self, event: Event) -> None:
         """Store something that happened."""
@@ -264,14 +235,11 @@ class RunWriter:
             _INSERT,
             (self._seq, self.attempt, layout, step, row_time, row_blob(step, row_time, payload)),
         )
-        self._note_step(step)
-        self._sealing.appended(self.attempt, layout)
-
-    def _note_step(self, step: int) -> None:
         # The newest attempt counts, even when it starts again below where an older one ended.
         started = self._stored and self.last_step is not None
         self.last_step = max(step, self.last_step or step) if started else step
         self._stored = True
+        self._sealing.appended(self.attempt, layout)
 
     def _end_attempt(self, status: str) -> None:
         now = self._clock()

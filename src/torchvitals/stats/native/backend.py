@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchvitals.record import VitalsError
+from torchvitals.record import Counts, VitalsError
 from torchvitals.record.bins import NUM_BINS, ZERO_BIN
 from torchvitals.stats import sums as s
-from torchvitals.stats.backend import Activity, Measured
+from torchvitals.stats.backend import Activity, Bins, Measured
 from torchvitals.stats.native.library import ACTIVITY, Batch, kernel, pool
 from torchvitals.stats.readable import readable
 
@@ -58,14 +58,14 @@ class NativeBackend:
         self,
         tensors: Sequence[Tensor],
         *,
-        stride: int = 0,
+        bins: Bins | None = None,
         ends: NDArray[np.float32] | None = None,
         activity: Sequence[Activity | None] | None = None,
     ) -> Measured:
-        """Sums of each tensor; histograms with `stride` ≥ 1."""
+        """Sums of each tensor; `bins` are added to."""
         table = Table.of(tensors)
-        out = table.measured(stride)
-        batch = table.batch(stride)
+        out = Measured(sums=np.empty((len(table.tensors), len(s.FIELDS))))
+        batch = table.batch(bins)
         if ends is not None:
             ends = np.ascontiguousarray(ends, dtype=np.float32)
             out.outside = np.zeros(len(tensors))
@@ -74,11 +74,10 @@ class NativeBackend:
             counters = activity_table(activity)
             batch.active = counters.ctypes.data
         batch.sums = out.sums.ctypes.data
-        if out.bins is not None:
-            batch.bins = out.bins.ctypes.data
+        seen = [0 if bins is None else int(bins.counts[line].sum()) for line, _ in table.zeros]
         self._run(batch)
-        for line, zeros in table.zeros:
-            add_zeros(out, line, zeros)
+        for (line, zeros), before in zip(table.zeros, seen, strict=True):
+            add_zeros(out, bins, line, zeros, before)
         return out
 
     def measure_update(
@@ -87,15 +86,16 @@ class NativeBackend:
         old: Sequence[Tensor],
         grads: Sequence[Tensor | None],
         *,
-        stride: int = 0,
+        bins: Bins | None = None,
+        delta_bins: Bins | None = None,
         roll: bool = False,
     ) -> Measured:
         """Sums of `new` and of `new − old` in one pass. With `roll`, `old` becomes `new`."""
         table = Table.of(new)
         if table.copied and roll:
             raise VitalsError("roll needs tensors that are dense and contiguous")
-        out = table.measured(stride)
-        batch = table.batch(stride)
+        out = Measured(sums=np.empty((len(table.tensors), len(s.FIELDS))))
+        batch = table.batch(bins)
         before = Table.of(old).pointers
         directions = addresses_of(grads, table)
         out.delta_sums = np.empty_like(out.sums)
@@ -104,9 +104,9 @@ class NativeBackend:
         batch.old, batch.grad = before.ctypes.data, directions.ctypes.data
         batch.dots = out.dots.ctypes.data
         batch.roll = int(roll)
-        if out.bins is not None:
-            out.delta_bins = np.empty_like(out.bins)
-            batch.bins, batch.delta_bins = out.bins.ctypes.data, out.delta_bins.ctypes.data
+        if delta_bins is not None:
+            batch.delta_bins = table.room(delta_bins).ctypes.data
+            batch.stride = delta_bins.stride
         self._run(batch)
         return out
 
@@ -162,7 +162,7 @@ class Table:
             if zeros:
                 self.zeros.append((line, zeros))
 
-    def batch(self, stride: int) -> Batch:
+    def batch(self, bins: Bins | None) -> Batch:
         """The kernel's struct; the caller adds where results go."""
         return Batch(
             num=len(self.tensors),
@@ -171,14 +171,16 @@ class Table:
             dtype=self.codes.ctypes.data,
             parallel=pool(),
             threads=torch.get_num_threads(),
-            stride=max(stride, 1),
+            stride=1 if bins is None else bins.stride,
+            bins=None if bins is None else self.room(bins).ctypes.data,
         )
 
-    def measured(self, stride: int) -> Measured:
-        """Room for the results."""
-        num = len(self.tensors)
-        bins = np.empty((num, NUM_BINS), dtype=np.uint32) if stride else None
-        return Measured(sums=np.empty((num, len(s.FIELDS))), bins=bins)
+    def room(self, bins: Bins) -> Counts:
+        """Where the counts are added up."""
+        if bins.counts is None:
+            bins.counts = np.zeros((len(self.tensors), NUM_BINS), dtype=np.uint32)
+        found: Counts = bins.counts
+        return found
 
 
 def addresses_of(grads: Sequence[Tensor | None], table: Table) -> NDArray[np.uint64]:
@@ -211,14 +213,14 @@ def activity_table(activity: Sequence[Activity | None]) -> NDArray[np.void]:
     )
 
 
-def add_zeros(out: Measured, line: int, zeros: int) -> None:
+def add_zeros(out: Measured, bins: Bins | None, line: int, zeros: int, before: int) -> None:
     """Count the implicit zeros of a sparse tensor in; a sampled histogram takes its share."""
     sums = out.sums[line]
     stored = sums[s.COUNT]
     sums[s.COUNT] += zeros
     sums[s.ZEROS] += zeros
     sums[s.MIN], sums[s.MAX] = min(sums[s.MIN], 0.0), max(sums[s.MAX], 0.0)
-    if out.bins is not None:
-        seen = int(out.bins[line].sum())
+    if bins is not None:
+        seen = int(bins.counts[line].sum()) - before
         share = seen / stored if stored and seen else 1.0
-        out.bins[line, ZERO_BIN] += round(zeros * share)
+        bins.counts[line, ZERO_BIN] += round(zeros * share)

@@ -17,7 +17,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-#define ABI_VERSION 3
+#define ABI_VERSION 4
 
 /* Elements of a chunk: long enough that handing it out costs nothing, short enough to balance. */
 enum { CHUNK = 64 * BLOCK };
@@ -56,8 +56,8 @@ typedef struct {
     double *dots;           /* num x 3, with grad: delta . grad, delta^2, grad^2 */
     double *outside;        /* num, with ends */
     const activity *active; /* NULL, or what to count a unit in each tensor (units 0: nothing) */
-    uint32_t *bins;         /* NULL, or num x NUM_BINS */
-    uint32_t *delta_bins;   /* NULL, or num x NUM_BINS */
+    uint32_t *bins;         /* NULL, or num x NUM_BINS, added to */
+    uint32_t *delta_bins;   /* NULL, or num x NUM_BINS, added to */
     parallel_fn parallel;   /* NULL: run on the calling thread */
     int32_t threads;
     int32_t stride;         /* histogram: one group in `stride`; 1 takes all */
@@ -446,9 +446,6 @@ EXPORT int torchvitals_measure(const batch *b) {
         free(first);
         return 1;
     }
-    if (b->bins) memset(b->bins, 0, (size_t)b->num * NUM_BINS * sizeof *b->bins);
-    if (b->delta_bins) memset(b->delta_bins, 0, (size_t)b->num * NUM_BINS * sizeof *b->delta_bins);
-
     job j = {b, chosen, first, slots, 0};
     if (b->parallel && b->threads > 1 && elements > ALONE)
         b->parallel(work, &j, (unsigned)b->threads, 0);

@@ -17,7 +17,7 @@ import torch
 
 log = logging.getLogger("torchvitals")
 
-ABI = 3
+ABI = 4
 
 
 ACTIVITY = np.dtype(
