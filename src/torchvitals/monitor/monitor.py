@@ -40,7 +40,7 @@ from torchvitals.store.writer import RunWriter
 
 log = logging.getLogger("torchvitals")
 
-HISTOGRAMS_S = 0.25
+HISTOGRAMS_S = 1.0
 """Histograms of monitored steps closer together than this are added up and stored as one."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -10,8 +11,11 @@ from torch import Tensor
 from torchvitals.stats.backend import Backend
 from torchvitals.stats.sample import Plan
 
-CHECK_SIZE = 64
-"""Elements of a tensor compared to see whether a kept copy is still the weight before the step."""
+_version = attrgetter("_version")
+
+CHECK_SIZE = 16
+"""Elements of each tensor compared to see whether the kept copies are still the weights. One that
+differs anywhere has all of them copied anew."""
 
 
 class Keeper:
@@ -27,7 +31,7 @@ class Keeper:
         self._backend = backend
         self.old: list[Tensor] = []
         self._rolled_at: int | None = None
-        self._marks: list[tuple[int, int]] = []
+        self._marks: tuple[list[int], list[int]] | None = None
         self._plan = Plan(names, tensors, CHECK_SIZE)
         self._flat_now, self._now = self._plan.flat_room(tensors)
         self._flat_then, self._then = self._plan.flat_room(tensors)
@@ -38,32 +42,23 @@ class Keeper:
             self.old = self._backend.fixed(
                 torch.empty_like(t, memory_format=torch.contiguous_format) for t in self.tensors
             )
-            stale = list(range(len(self.tensors)))
-        else:
-            stale = self._stale(step)
-        if stale:
-            with torch.no_grad():
-                torch._foreach_copy_(
-                    [self.old[line] for line in stale],
-                    [self.tensors[line].detach() for line in stale],
-                )
+        elif self._still_right(step):
+            return
+        with torch.no_grad():
+            torch._foreach_copy_(self.old, [tensor.detach() for tensor in self.tensors])
 
     def rolled(self, step: int | None) -> None:
         """The copy was brought up to date while measuring that step (None: it was not)."""
         self._rolled_at = step
-        self._marks = self._mark() if step is not None else []
+        self._marks = self._mark() if step is not None else None
 
-    def _mark(self) -> list[tuple[int, int]]:
-        return [(tensor.data_ptr(), tensor._version) for tensor in self.tensors]
+    def _mark(self) -> tuple[list[int], list[int]]:
+        return list(map(Tensor.data_ptr, self.tensors)), list(map(_version, self.tensors))
 
-    def _stale(self, step: int) -> list[int]:
-        everything = list(range(len(self.tensors)))
-        if self._rolled_at != step - 1:
-            return everything
-        marks = self._mark()
-        if marks != self._marks:
-            return [line for line in everything if marks[line] != self._marks[line]]
+    def _still_right(self, step: int) -> bool:
+        """Whether the copy made while measuring the last step is what the weights are now."""
+        if self._rolled_at != step - 1 or self._mark() != self._marks:
+            return False
         self._plan.fetch(self.tensors, self._now)
         self._plan.fetch(self.old, self._then)
-        same = all(map(torch.equal, self._flat_now, self._flat_then))
-        return [] if same else everything
+        return all(map(torch.equal, self._flat_now, self._flat_then))

@@ -4,7 +4,7 @@
     optimizer/<parameter>/g2_over_v_rms     √mean(g² / max(v̂, ε²)); above ~2.3 v lags behind
     optimizer/<parameter>/sqrt_v_over_eps   median of √v̂ / ε; below ~10 ε rules the step size
 
-The moments are looked at in a sample of each tensor.
+The moments are looked at in a sample of each tensor, in one of four monitored steps.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from torchvitals.record import Key
 from torchvitals.stats.sample import Plan, prepared
 
 SAMPLE_SIZE = 128
+MOMENTS_EVERY = 4
+"""Moments are looked at in the first of that many monitored steps: they change slowly."""
 MEDIAN_OF = 63
 GROUP_STATS = ("lr", "weight_decay")
 MOMENT_STATS = ("g2_over_v_rms", "sqrt_v_over_eps")
@@ -91,6 +93,7 @@ class OptimizerState:
             *(Key("optimizer", self._names[k], stat) for k in self._adam for stat in MOMENT_STATS),
         )
         self._raw = OptimizerRaw([], [])
+        self._seen = [0] * len(self._optimizers)
 
     def after_step(self, number: int, step: Stepping) -> None:
         """Read the optimizer that has just stepped."""
@@ -100,7 +103,8 @@ class OptimizerState:
             for group in optimizer.param_groups[: self._groups_of(number)]
         ]
         self._raw.groups.append((self._first_group[number], [v for vs in known for v in vs]))
-        if self._adam and _is_adam(optimizer):
+        self._seen[number] += 1
+        if self._adam and _is_adam(optimizer) and self._seen[number] % MOMENTS_EVERY == 1:
             sampled = self._sample(number, optimizer, step)
             if sampled is not None:
                 self._raw.moments.append(sampled)

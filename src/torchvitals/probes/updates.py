@@ -128,10 +128,13 @@ class Updates:
         self._measured.update(mine.lines)
         # Some optimizers use `.grad` as scratch space (foreach SGD with Nesterov momentum): an
         # angle with that would be wrong, so there is none.
-        grads = [
-            grad if _version(grad) == version else None
-            for grad, version in zip_longest(mine.grads, self._grad_versions)
-        ]
+        grads: Sequence[Tensor | None] = mine.grads
+        versions = [_version(grad) for grad in grads]
+        if versions != self._grad_versions:
+            grads = [
+                grad if version == before else None
+                for grad, version, before in zip_longest(grads, versions, self._grad_versions)
+            ]
         if self._mode == "exact":
             keeper = self._keeper(mine.lines)
             measured = self._backend.measure_update(

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchvitals.stats.native.backend import FixedTensors, Table
+from torchvitals.stats.native.backend import FixedTensors, Table, address
 from torchvitals.stats.native.library import Gather, kernel
 
 LINE = 16
@@ -109,13 +109,13 @@ class Plan:
             ctypes.byref(
                 Gather(
                     num=len(table.tensors),
-                    data=table.pointers.ctypes.data,
-                    count=table.counts.ctypes.data,
-                    dtype=table.codes.ctypes.data,
-                    start=self.start.ctypes.data,
-                    stride=self.stride.ctypes.data,
-                    lines=self.lines.ctypes.data,
-                    out=rooms.ctypes.data,
+                    data=address(table.pointers),
+                    count=address(table.counts),
+                    dtype=address(table.codes),
+                    start=address(self.start),
+                    stride=address(self.stride),
+                    lines=address(self.lines),
+                    out=address(rooms),
                 )
             )
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from torchvitals.stats.readable import readable
 
 CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
+
+MAX_ACTIVITIES = 256
 
 _data_ptr, _numel, _is_contiguous = Tensor.data_ptr, Tensor.numel, Tensor.is_contiguous
 _dtype, _layout, _is_cpu = attrgetter("dtype"), attrgetter("layout"), attrgetter("is_cpu")
@@ -49,6 +52,7 @@ class NativeBackend:
         if library is None:  # choose_backend() asks first
             raise VitalsError("this installation has no C kernel")
         self._library = library
+        self._activities: dict[int, tuple[Any, NDArray[np.void]]] = {}
 
     def fixed(self, tensors: Iterable[Tensor]) -> FixedTensors:
         """The same list, for tensors that are measured again and again."""
@@ -69,11 +73,10 @@ class NativeBackend:
         if ends is not None:
             ends = np.ascontiguousarray(ends, dtype=np.float32)
             out.outside = np.zeros(len(tensors))
-            batch.ends, batch.outside = ends.ctypes.data, out.outside.ctypes.data
+            batch.ends, batch.outside = address(ends), address(out.outside)
         if activity is not None:
-            counters = activity_table(activity)
-            batch.active = counters.ctypes.data
-        batch.sums = out.sums.ctypes.data
+            batch.active = address(self._activity(activity))
+        batch.sums = address(out.sums)
         seen = [0 if bins is None else int(bins.counts[line].sum()) for line, _ in table.zeros]
         self._run(batch)
         for (line, zeros), before in zip(table.zeros, seen, strict=True):
@@ -100,19 +103,34 @@ class NativeBackend:
         directions = addresses_of(grads, table)
         out.delta_sums = np.empty_like(out.sums)
         out.dots = np.empty((len(new), 3))
-        batch.sums, batch.delta_sums = out.sums.ctypes.data, out.delta_sums.ctypes.data
-        batch.old, batch.grad = before.ctypes.data, directions.ctypes.data
-        batch.dots = out.dots.ctypes.data
+        batch.sums, batch.delta_sums = address(out.sums), address(out.delta_sums)
+        batch.old, batch.grad = address(before), address(directions)
+        batch.dots = address(out.dots)
         batch.roll = int(roll)
         if delta_bins is not None:
-            batch.delta_bins = table.room(delta_bins).ctypes.data
+            batch.delta_bins = address(table.room(delta_bins))
             batch.stride = delta_bins.stride
         self._run(batch)
         return out
 
+    def _activity(self, activity: Sequence[Activity | None]) -> NDArray[np.void]:
+        """The kernel's table of these counters; the same list comes every step."""
+        known = self._activities.get(id(activity))
+        if known is None or known[0] is not activity:
+            if len(self._activities) > MAX_ACTIVITIES:
+                self._activities.clear()
+            known = self._activities[id(activity)] = (activity, activity_table(activity))
+        return known[1]
+
     def _run(self, batch: Batch) -> None:
         if self._library.torchvitals_measure(ctypes.byref(batch)):
             raise MemoryError("the statistics kernel could not allocate its scratch space")
+
+
+def address(array: NDArray[Any]) -> int:
+    """Where an array's values are; several times as fast as `array.ctypes.data`."""
+    found: int = array.__array_interface__["data"][0]
+    return found
 
 
 class FixedTensors(list[Tensor]):
@@ -166,13 +184,13 @@ class Table:
         """The kernel's struct; the caller adds where results go."""
         return Batch(
             num=len(self.tensors),
-            data=self.pointers.ctypes.data,
-            count=self.counts.ctypes.data,
-            dtype=self.codes.ctypes.data,
+            data=address(self.pointers),
+            count=address(self.counts),
+            dtype=address(self.codes),
             parallel=pool(),
             threads=torch.get_num_threads(),
             stride=1 if bins is None else bins.stride,
-            bins=None if bins is None else self.room(bins).ctypes.data,
+            bins=None if bins is None else address(self.room(bins)),
         )
 
     def room(self, bins: Bins) -> Counts:
@@ -185,6 +203,10 @@ class Table:
 
 def addresses_of(grads: Sequence[Tensor | None], table: Table) -> NDArray[np.uint64]:
     """Addresses of the gradients that are laid out like their weights; 0 for the others."""
+    if isinstance(grads, FixedTensors):
+        own = grads.table()
+        if not own.copied and np.array_equal(own.codes, table.codes):
+            return own.pointers
     there = [grad for grad in grads if grad is not None]
     same = len(there) == len(grads) and all_plain(there)
     if same and list(map(_dtype, there)) == list(map(_dtype, table.tensors)):
