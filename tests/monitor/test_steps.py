@@ -106,6 +106,30 @@ def test_a_subclass_calling_super_counts_once(tmp_path):
     assert steps_of(tmp_path / "run") == [1, 2, 3]
 
 
+class Fragile(torch.optim.SGD):
+    """Raises in the middle of its second step, as one does that runs out of memory."""
+
+    calls = 0
+
+    def step(self, closure=None):
+        self.calls += 1
+        if self.calls == 2:
+            raise MemoryError
+        return super().step(closure)
+
+
+def test_a_step_that_raised_does_not_end_the_watching(tmp_path):
+    model = make_net()
+    optimizer = Fragile(model.parameters(), lr=0.1)
+    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1) as monitor:
+        train(model, optimizer, batches(1))
+        with pytest.raises(MemoryError):
+            train(model, optimizer, batches(1))
+        train(model, optimizer, batches(2))
+        assert monitor.step_number == 3
+    assert steps_of(tmp_path / "run") == [1, 2, 3]
+
+
 def test_without_an_optimizer_steps_end_by_hand(tmp_path):
     model = make_net()
     with torchvitals.watch(model, run=tmp_path / "run", every=1) as monitor:

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from torch import Tensor
@@ -72,6 +72,8 @@ class Monitor:
         self._logs_ahead: bool | None = None
         self._spent = 0.0
         self._depth = [0] * len(optimizers)
+        self._outer: list[FrameType | None] = [None] * len(optimizers)
+        """The step() each optimizer is in; a step that raised leaves its frame behind."""
         self._rosters = [Roster(optimizer, backend) for optimizer in optimizers]
         self._handles: list[RemovableHandle] = []
         self._history: History | None = None
@@ -162,6 +164,7 @@ class Monitor:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._outer = [None] * len(self._optimizers)
         if self._catcher is not None:
             self._catcher.remove()
         if self._probes.activations is not None:
@@ -214,10 +217,11 @@ class Monitor:
 
     def _pre_hook(self, number: int) -> Callable[..., Any]:
         def before_step(_optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-            # A subclass that calls super().step() comes here twice.
-            self._depth[number] += 1
-            if self._depth[number] > 1:
+            if self._outer[number] is not None and _running(self._outer[number]):
+                # A subclass that calls super().step() comes here twice.
+                self._depth[number] += 1
                 return None
+            self._outer[number], self._depth[number] = sys._getframe(1), 1
             if self._steps.again(number):
                 self._finish_step()
             if not self._active:
@@ -269,7 +273,7 @@ class Monitor:
             self._depth[number] -= 1
             if self._depth[number] > 0:
                 return
-            self._depth[number] = 0
+            self._outer[number] = None
             if self._active:
                 self._after_step(number)
             if self._steps.stepped(number):
@@ -388,6 +392,14 @@ class Probes:
             ("activations", self.activations),
         ]
         return [(name, probe) for name, probe in named if probe is not None]
+
+
+def _running(frame: FrameType | None) -> bool:
+    """Whether that call is one of those that led here."""
+    here: FrameType | None = sys._getframe(1)
+    while here is not None and here is not frame:
+        here = here.f_back
+    return here is not None
 
 
 _open_monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()

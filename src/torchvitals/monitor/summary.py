@@ -1,6 +1,8 @@
-"""The few numbers that stand for all layers: medians, tails and counts, 11 columns in all.
+"""The few numbers that stand for all layers: medians, tails, counts, and the worst few by name.
 
-Enough for a foreign tracker, where one series for each parameter would be thousands.
+Enough for a foreign tracker, where one series for each parameter would be thousands: 12 columns,
+and for each of the `TOP` largest gradients and smallest update ratios its value and which parameter
+it is (its place among the run's parameters; `torchvitals.views.offenders` gives the names).
 """
 
 from __future__ import annotations
@@ -15,6 +17,19 @@ VANISHING = 1e-7
 EXPLODING = 1e2
 
 SPREAD = ("median", "p95", "min", "max")
+TOP = 5
+OFFENDERS = (
+    *(
+        Key("summary", f"largest_gradient.{k}", stat)
+        for k in range(1, TOP + 1)
+        for stat in ("norm", "parameter")
+    ),
+    *(
+        Key("summary", f"smallest_update.{k}", stat)
+        for k in range(1, TOP + 1)
+        for stat in ("ratio", "parameter")
+    ),
+)
 HEADER = (
     *(Key("summary", "gradient_norm", stat) for stat in SPREAD),
     Key("summary", "gradient_norm", "num_vanishing"),
@@ -22,6 +37,7 @@ HEADER = (
     *(Key("summary", "update_ratio", stat) for stat in SPREAD),
     Key("summary", "update_ratio", "num_frozen"),
     Key("summary", "monitor", "overhead_s"),
+    *OFFENDERS,
 )
 
 
@@ -39,7 +55,22 @@ def summarize(notes: Notes, overhead_s: NDArray[np.float64]) -> Floats:
     if notes.num_frozen is not None:
         out[:, 10] = notes.num_frozen
     out[:, 11] = overhead_s
+    half = 12 + len(OFFENDERS) // 2
+    out[:, 12:half] = worst(-norms, notes.parameters, sign=-1.0)
+    out[:, half:] = worst(ratios, notes.parameters)
     return out
+
+
+def worst(table: NDArray[np.float64], parameters: NDArray[np.intp], sign: float = 1.0) -> Floats:
+    """(value, parameter) of the `TOP` smallest entries of each line; NaN was not measured."""
+    out = blank((len(table), TOP, 2))
+    order = np.argsort(table, axis=1)[:, :TOP]  # NaN goes last
+    values = np.take_along_axis(table, order, axis=1)
+    known = ~np.isnan(values)
+    found = out[:, : values.shape[1]]
+    found[..., 0][known] = to_float32(sign * values)[known]
+    found[..., 1][known] = parameters[order][known]
+    return out.reshape(len(table), -1)
 
 
 def spread(table: NDArray[np.float64]) -> Floats:

@@ -165,7 +165,7 @@ class Gradients:
         for parts in zip(*(raw.after for raw in raws), strict=True):
             after[:, parts[0][0]] = s.finite_sumsq(stacked(parts, "sums"))
         notes.gradient_sumsq[:, self._chosen] = after
-        notes.gradient_norm = np.sqrt(sumsq)
+        notes.gradient_norm, notes.parameters = np.sqrt(sumsq), self._chosen
         if measured.any():
             nothing = np.isnan(after).all(axis=1)
             overall[:, 0] = np.where(nothing, np.nan, np.sqrt(np.nansum(after, axis=1)))

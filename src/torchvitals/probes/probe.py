@@ -32,13 +32,16 @@ class Notes:
     """‖g‖ of each chosen parameter before clipping."""
     update_ratio: NDArray[np.float64]
     """‖Δw‖ / ‖w‖ of each chosen parameter."""
+    parameters: NDArray[np.intp]
+    """Places of the chosen parameters among all."""
     num_frozen: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, num_steps: int, num_parameters: int) -> Notes:
         """Nothing known yet."""
         nothing = np.empty((num_steps, 0))
-        return cls(np.full((num_steps, num_parameters), np.nan), nothing, nothing)
+        everything = np.full((num_steps, num_parameters), np.nan)
+        return cls(everything, nothing, nothing, np.empty(0, dtype=np.intp))
 
 
 Distributions = list[tuple[tuple[tuple[str, str], ...], Bins]]

@@ -252,7 +252,8 @@ class Updates:
         columns = np.stack([ratio, cosine, lr_ratio, frozen], axis=-1)
         known = ~np.isnan(columns)
         table[..., len(s.STATS) :][known] = to_float32(columns[known])
-        notes.update_ratio, notes.num_frozen = ratio, np.nansum(frozen, axis=1)
+        notes.update_ratio, notes.parameters = ratio, self._chosen
+        notes.num_frozen = np.nansum(frozen, axis=1)
         modules = self._modules(change_sumsq, weight_sumsq, gradient_sumsq, measured)
         return [table.reshape(steps, -1), modules]
 
