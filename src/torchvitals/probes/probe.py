@@ -127,4 +127,9 @@ class BinBook:
     def take(self) -> Distributions:
         """What was added up since the last time."""
         taken, self._open = self._open, {}
-        return [(self._names.of(lines), bins) for lines, bins in taken.items()]
+        # Bins that were prepared for a measurement that failed have no counts.
+        return [
+            (self._names.of(lines), bins)
+            for lines, bins in taken.items()
+            if bins.counts is not None
+        ]

@@ -146,7 +146,10 @@ class FixedTensors(list[Tensor]):
 
     def table(self) -> Table:
         """The table of the tensors where they are now."""
-        addresses = list(map(_data_ptr, self))
+        try:
+            addresses = list(map(_data_ptr, self))
+        except RuntimeError:  # a sparse tensor has no one address
+            return Table(list(self))
         if self._table is None or addresses != self._addresses:
             self._table, self._addresses = Table(list(self)), addresses
         return self._table
