@@ -46,11 +46,15 @@ STATS = s.STATS[1:]
 
 COLUMNS = (*STATS, "saturated_frac", "dead_frac")
 
-SMALL = 32768
+SMALL = 1 << 21
 """Outputs up to this many elements wait for company: one kernel call for many of them."""
 
 WAITING = 64
-"""How many outputs may wait."""
+WAITING_ELEMENTS = 1 << 22
+"""How many outputs, and how many elements in all, may wait: 16 MB that live a little longer."""
+
+TRIAL_ELEMENTS = 1 << 24
+"""Elements of outputs on trial in one step: they are kept to its end."""
 
 MAX_COMPANIES = 256
 
@@ -140,6 +144,8 @@ class Activations:
         self._units = UnitCounters()
         self._handle: RemovableHandle | None = None
         self._waiting: list[tuple[Site, Tensor, int]] = []
+        self._pending = 0
+        self._on_trial = 0
         self._trial: list[Site] = []
         self._parts: list[tuple[list[int], Measured]] = []
         self._lost: list[int] = []
@@ -169,7 +175,8 @@ class Activations:
             # The way of most calls: a small output that is known to stay as it is.
             if _current_graph_task_id() == -1:
                 self._waiting.append((site, output, output._version))
-                if len(self._waiting) >= WAITING:
+                self._pending += output.numel()
+                if self._pending >= WAITING_ELEMENTS or len(self._waiting) >= WAITING:
                     self._timed(self.flush)
             return
         name = self._modules.get(module)
@@ -228,15 +235,18 @@ class Activations:
         return site
 
     def _take(self, site: Site, tensor: Tensor) -> None:
-        if tensor.numel() <= SMALL and tensor.is_cpu and site.watched is None:
+        size = tensor.numel()
+        if size <= SMALL and tensor.is_cpu and site.watched is None and site.alone:
             # Measured at once; the step's end tells whether waiting would have been safe.
-            site.watched, site.version = tensor, tensor._version
-            self._trial.append(site)
+            self._on_trial += size
+            if self._on_trial <= TRIAL_ELEMENTS:
+                site.watched, site.version = tensor, tensor._version
+                self._trial.append(site)
         self._measure([site], [tensor])
 
     def flush(self) -> None:
         """Measure the outputs that wait."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._pending = self._waiting, [], 0
         if not waiting:
             return
         sites, tensors, versions = zip(*waiting, strict=True)
@@ -268,7 +278,11 @@ class Activations:
 
     def _company(self, sites: list[Site], tensors: list[Tensor]) -> Company:
         """What goes with these outputs, prepared once for outputs of these shapes."""
-        key = (tuple(map(_line, sites)), tuple(map(_shape, tensors)))
+        key: Any = (
+            (sites[0].line, tensors[0].shape)
+            if len(sites) == 1
+            else (tuple(map(_line, sites)), tuple(map(_shape, tensors)))
+        )
         company = self._companies.get(key)
         if company is None:
             if len(self._companies) > MAX_COMPANIES:
@@ -281,9 +295,10 @@ class Activations:
         self.flush()
         for site in self._trial:
             watched, site.watched = site.watched, None
-            if site.alone and watched is not None and watched._version == site.version:
+            if watched is not None and watched._version == site.version:
                 self._settled[site.module] = site
         self._trial.clear()
+        self._on_trial = 0
         raw = ActivationRaw(self._parts, self._units.snapshot(), len(self._sites), self._lost)
         self._parts, self._lost = [], []
         return raw

@@ -53,6 +53,7 @@ class NativeBackend:
             raise VitalsError("this installation has no C kernel")
         self._library = library
         self._activities: dict[int, tuple[Any, NDArray[np.void]]] = {}
+        self._single = Single(self)
 
     def fixed(self, tensors: Iterable[Tensor]) -> FixedTensors:
         """The same list, for tensors that are measured again and again."""
@@ -67,6 +68,8 @@ class NativeBackend:
         activity: Sequence[Activity | None] | None = None,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to."""
+        if len(tensors) == 1 and all_plain(tensors):
+            return self._single.measure(tensors[0], bins, ends, activity)
         table = Table.of(tensors)
         out = Measured(sums=np.empty((len(table.tensors), len(s.FIELDS))))
         batch = table.batch(bins)
@@ -75,10 +78,10 @@ class NativeBackend:
             out.outside = np.zeros(len(tensors))
             batch.ends, batch.outside = address(ends), address(out.outside)
         if activity is not None:
-            batch.active = address(self._activity(activity))
+            batch.active = address(self.activity(activity))
         batch.sums = address(out.sums)
         seen = [0 if bins is None else int(bins.counts[line].sum()) for line, _ in table.zeros]
-        self._run(batch)
+        self.run(batch)
         for (line, zeros), before in zip(table.zeros, seen, strict=True):
             add_zeros(out, bins, line, zeros, before)
         return out
@@ -110,10 +113,10 @@ class NativeBackend:
         if delta_bins is not None:
             batch.delta_bins = address(table.room(delta_bins))
             batch.stride = delta_bins.stride
-        self._run(batch)
+        self.run(batch)
         return out
 
-    def _activity(self, activity: Sequence[Activity | None]) -> NDArray[np.void]:
+    def activity(self, activity: Sequence[Activity | None]) -> NDArray[np.void]:
         """The kernel's table of these counters; the same list comes every step."""
         known = self._activities.get(id(activity))
         if known is None or known[0] is not activity:
@@ -122,9 +125,56 @@ class NativeBackend:
             known = self._activities[id(activity)] = (activity, activity_table(activity))
         return known[1]
 
-    def _run(self, batch: Batch) -> None:
+    def run(self, batch: Batch) -> None:
+        """One call of the kernel."""
         if self._library.torchvitals_measure(ctypes.byref(batch)):
             raise MemoryError("the statistics kernel could not allocate its scratch space")
+
+
+class Single:
+    """Measures one tensor at a time with a struct that is kept: the way of large activations."""
+
+    def __init__(self, backend: NativeBackend) -> None:
+        self._backend = backend
+        self._pointer = np.zeros(1, dtype=np.uint64)
+        self._count = np.zeros(1, dtype=np.int64)
+        self._code = np.zeros(1, dtype=np.uint8)
+        self._batch = Batch(
+            num=1,
+            data=address(self._pointer),
+            count=address(self._count),
+            dtype=address(self._code),
+            parallel=pool(),
+        )
+
+    def measure(
+        self,
+        tensor: Tensor,
+        bins: Bins | None,
+        ends: NDArray[np.float32] | None,
+        activity: Sequence[Activity | None] | None,
+    ) -> Measured:
+        """As `NativeBackend.measure`, for a tensor the kernel can read as it is."""
+        self._pointer[0] = tensor.data_ptr()
+        self._count[0] = tensor.numel()
+        self._code[0] = CODES[tensor.dtype]
+        out = Measured(sums=np.empty((1, len(s.FIELDS))))
+        batch = self._batch
+        batch.sums = address(out.sums)
+        batch.threads = torch.get_num_threads()
+        batch.stride, batch.bins = 1, None
+        if bins is not None:
+            if bins.counts is None:
+                bins.counts = np.zeros((1, NUM_BINS), dtype=np.uint32)
+            batch.stride, batch.bins = bins.stride, address(bins.counts)
+        batch.ends = batch.active = None
+        if ends is not None:
+            out.outside = np.zeros(1)
+            batch.ends, batch.outside = address(ends), address(out.outside)
+        if activity is not None:
+            batch.active = address(self._backend.activity(activity))
+        self._backend.run(batch)
+        return out
 
 
 def address(array: NDArray[Any]) -> int:
