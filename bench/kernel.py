@@ -41,6 +41,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchvitals.stats.backend import Bins
 from torchvitals.stats.native.backend import NativeBackend
 from torchvitals.stats.native.library import pool, simd
 from workloads import shapes
@@ -175,11 +176,11 @@ def variants(read: PlainRead, tensors: list[Tensor]) -> dict[str, Callable[[], o
     return {
         STRAIGHT: read.prepare(tensors, streams=1),
         FOUR: read.prepare(tensors, streams=4),
-        "moments": lambda: backend.measure(tensors, stride=0),
-        "moments + sampled histogram": lambda: backend.measure(tensors, stride=7),
-        "moments + full histogram": lambda: backend.measure(tensors, stride=1),
+        "moments": lambda: backend.measure(tensors),
+        "moments + sampled histogram": lambda: backend.measure(tensors, bins=Bins(7)),
+        "moments + full histogram": lambda: backend.measure(tensors, bins=Bins(1)),
         "parameters + updates, sampled": lambda: backend.measure_update(
-            tensors, old, grads, stride=7
+            tensors, old, grads, bins=Bins(7), delta_bins=Bins(7)
         ),
         "torch._foreach_norm": lambda: torch._foreach_norm(tensors),
     }

@@ -224,8 +224,10 @@ static void tally_block(const loops *loop, const float *x, int n, runs r, int co
         int length = n - i < r.length ? (int)(n - i) : r.length;
         if (constant)
             tally_constant(x[0], length, t);
+        else if (r.length > GROUP)
+            loop->tally_all(x + i, length, t);
         else
-            loop->tally(x + i, length, t);
+            loop->tally_some(x + i, length, t);
     }
     /* Zero shares its code with the smallest subnormals: tell them apart right here. */
     uint32_t tiny = smallest_code(t);

@@ -64,7 +64,9 @@ typedef struct {
     void (*dots)(const float *a, const float *b, int n, float *out);
     void (*widen_half)(const uint16_t *x, int n, float *out);
     void (*widen_bfloat)(const uint16_t *x, int n, float *out);
-    void (*tally)(const float *x, int n, tally *t);
+    /* Count codes: of a sampled run, or of a whole block that another one follows. */
+    void (*tally_some)(const float *x, int n, tally *t);
+    void (*tally_all)(const float *x, int n, tally *t);
     /* How many are at or beyond the ends; how many are zero; counts[u] += |x[u]| > floor. */
     uint32_t (*outside)(const float *x, int n, float low, float high);
     uint32_t (*zeros)(const float *x, int n);
