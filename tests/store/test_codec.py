@@ -23,6 +23,8 @@ def test_values_come_back_bit_for_bit(words):
     lanes = codec.open_values(blob, *words.shape)
     for at in (0, words.shape[1] // 2, words.shape[1] - 1):
         np.testing.assert_array_equal(codec.take_row(lanes, at).view(np.uint32), words[:, at])
+    for at in range(words.shape[0]):
+        np.testing.assert_array_equal(codec.take_column(lanes, at).view(np.uint32), words[at])
     some = np.array([words.shape[0] - 1, 0])
     np.testing.assert_array_equal(codec.take_columns(lanes, some).view(np.uint32), words[some])
 

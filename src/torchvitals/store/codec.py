@@ -144,6 +144,20 @@ def take_columns(lanes: Lanes, chosen: NDArray[np.intp]) -> Floats:
     return _native(bits.view("<f4"), np.float32)
 
 
+def take_column(lanes: Lanes, column: int) -> Floats:
+    """One column out of `open_values`: what reading a long series does hundreds of times."""
+    words = np.zeros((lanes.high.shape[2], 4), dtype=np.uint8)
+    words[:, 2] = lanes.high[0, column]
+    words[:, 3] = lanes.high[1, column]
+    words[0, :2] = lanes.first[:, column]
+    if lanes.noisy[column]:
+        place = int(np.count_nonzero(lanes.noisy[:column]))
+        words[1:, 0] = lanes.noise[0, place]
+        words[1:, 1] = lanes.noise[1, place]
+    bits = np.bitwise_xor.accumulate(words.view("<u4")[:, 0])
+    return _native(bits.view("<f4"), np.float32)
+
+
 def take_row(lanes: Lanes, row: int) -> Floats:
     """One row out of `open_values`."""
     words = np.empty((len(lanes.noisy), 4), dtype=np.uint8)

@@ -29,7 +29,7 @@ from torchvitals.store.codec import (
 )
 from torchvitals.store.schema import HISTOGRAMS
 
-VALUE_ROWS: Final = 512
+VALUE_ROWS: Final = 256
 HISTOGRAM_ROWS: Final = 64
 PART_COLUMNS: Final = 32
 """Columns in one blob: few enough to read one series, many enough to read one row."""

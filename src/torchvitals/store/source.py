@@ -190,9 +190,7 @@ class Source:
             raw: Floats = self._tail_values(piece)[:, position]
             return raw
         part, inside = divmod(position, PART_COLUMNS)
-        lanes = self._lanes(piece, part, keep=True)
-        one: Floats = codec.take_columns(lanes, np.array([inside]))[0]
-        return one
+        return codec.take_column(self._lanes(piece, part, keep=True), inside)
 
     def line(self, piece: Piece, row: int) -> Floats:
         """One row of a piece, all columns."""
