@@ -50,8 +50,8 @@ SMALL = 1 << 21
 """Outputs up to this many elements wait for company: one kernel call for many of them."""
 
 WAITING = 64
-WAITING_ELEMENTS = 1 << 22
-"""How many outputs, and how many elements in all, may wait: 16 MB that live a little longer."""
+WAITING_ELEMENTS = 1 << 21
+"""How many outputs, and how many elements in all, may wait: 8 MB that live a little longer."""
 
 TRIAL_ELEMENTS = 1 << 24
 """Elements of outputs on trial in one step: they are kept to its end."""
