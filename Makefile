@@ -40,6 +40,7 @@ lint: $(DEV)  ## ruff, mypy --strict, import contracts
 
 bench: $(PEERS)  ## measure the kernel, the store and the overhead beside its peers
 	$(BIN)/python bench/kernel.py
+	$(BIN)/python bench/bit_identical.py
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/overhead.py
 
