@@ -22,14 +22,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.recorder import Histograms, Logged, Packet, Recorder
 from torchvitals.monitor.scalars import as_number
 from torchvitals.monitor.steps import Steps
 from torchvitals.monitor.wall import Wall
-from torchvitals.probes.activations import Activations
 from torchvitals.probes.clipping import ClipCatcher
-from torchvitals.probes.gradients import Gradients
-from torchvitals.probes.optimizer_state import OptimizerState
 from torchvitals.probes.probe import Probe
 from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.updates import Updates
@@ -366,32 +364,6 @@ class Monitor:
             f"measuring {name} failed and was switched off: {type(error).__name__}: {error}",
             probe=name,
         )
-
-
-class Probes:
-    """The probes of one monitor, in the order in which they build on each other."""
-
-    def __init__(
-        self,
-        gradients: Gradients | None,
-        updates: Updates | None,
-        optimizer_state: OptimizerState | None,
-        activations: Activations | None,
-    ) -> None:
-        self.gradients = gradients
-        self.updates = updates
-        self.optimizer_state = optimizer_state
-        self.activations = activations
-
-    def in_order(self) -> list[tuple[str, Any]]:
-        """(name, probe) of those that are there."""
-        named = [
-            ("gradients", self.gradients),
-            ("updates", self.updates),
-            ("optimizer state", self.optimizer_state),
-            ("activations", self.activations),
-        ]
-        return [(name, probe) for name, probe in named if probe is not None]
 
 
 def _running(frame: FrameType | None) -> bool:

@@ -13,7 +13,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from torchvitals.monitor.environment import describe_run
-from torchvitals.monitor.monitor import Monitor, Probes
+from torchvitals.monitor.monitor import Monitor
+from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.steps import Steps
 from torchvitals.probes.activations import Activations, is_compiled
 from torchvitals.probes.gradients import Gradients
