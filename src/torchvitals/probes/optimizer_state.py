@@ -69,7 +69,6 @@ class OptimizerState:
         sites = [tree.parameters[index] for index in chosen]
         self._line = {id(site.parameter): line for line, site in enumerate(sites)}
         self._names = [site.name for site in sites]
-        self._moments = moments
         self._plan = Plan(self._names, [site.parameter for site in sites], SAMPLE_SIZE)
         self._rooms: dict[int, Rooms] = {}
         self._first_group: list[int] = []

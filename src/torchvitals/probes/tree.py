@@ -31,11 +31,6 @@ WRAPPERS = frozenset(
 _PARALLEL = ("DistributedDataParallel", "DataParallel")
 
 
-def clean_name(name: str) -> str:
-    """The name without wrappers' prefixes."""
-    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
-
-
 @dataclass(frozen=True, slots=True)
 class ParameterSite:
     """One parameter tensor."""
