@@ -69,6 +69,8 @@ class Monitor:
         self._closed = False
         self._logs_ahead: bool | None = None
         self._spent = 0.0
+        self._riding = False
+        """The gradients of the step under way are measured together with the weights' change."""
         self._depth = [0] * len(optimizers)
         self._outer: list[FrameType | None] = [None] * len(optimizers)
         """The step() each optimizer is in; a step that raised leaves its frame behind."""
@@ -242,7 +244,7 @@ class Monitor:
             loss = closure()
             if self._probes.gradients is not None:
                 self._probes.gradients.forget()
-            self._see_gradients(self._rosters[number].stepping(self._steps.current))
+            self._see_gradients(self._rosters[number].before(self._steps.current))
             return loss
 
         if len(args) > 1:
@@ -251,14 +253,28 @@ class Monitor:
 
     def _before_step(self, number: int, *, gradients: bool) -> None:
         begun = time.perf_counter()
-        step = self._rosters[number].stepping(self._steps.current)
-        if gradients:
-            self._see_gradients(step)
+        roster = self._rosters[number]
+        step = roster.before(self._steps.current)
         updates = self._probes.updates
+        self._riding = gradients and roster.quiet and self._can_ride(step)
+        if gradients and not self._riding:
+            self._see_gradients(step)
         if updates is not None and self._wall.up("updates"):
             with self._wall.around("updates"):
                 updates.before_step(step)
         self._spent += time.perf_counter() - begun
+
+    def _can_ride(self, step: Stepping) -> bool:
+        """Whether the gradients can be measured in one pass with the weights' change."""
+        gradients, updates = self._probes.gradients, self._probes.updates
+        return (
+            gradients is not None
+            and updates is not None
+            and self._wall.up("gradients")
+            and self._wall.up("updates")
+            and gradients.rides(step)
+            and updates.carries(step)
+        )
 
     def _see_gradients(self, step: Stepping) -> None:
         probe = self._probes.gradients
@@ -281,7 +297,7 @@ class Monitor:
 
     def _after_step(self, number: int) -> None:
         begun = time.perf_counter()
-        step = self._rosters[number].stepping(self._steps.current)
+        step = self._rosters[number].after(self._steps.current)
         again = self._steps.monitored(step.number + 1)
         updates, state = self._probes.updates, self._probes.optimizer_state
         if state is not None and self._wall.up("optimizer state"):
@@ -289,7 +305,8 @@ class Monitor:
                 state.after_step(number, step)
         if updates is not None and self._wall.up("updates"):
             with self._wall.around("updates"):
-                updates.after_step(step, again=again)
+                riding = self._probes.gradients if self._riding else None
+                updates.after_step(step, again=again, gradients=riding)
         self._spent += time.perf_counter() - begun
 
     def _finish_step(self) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 
 log = logging.getLogger("torchvitals")
 
@@ -25,6 +25,7 @@ class Wall:
     def __init__(self, note: Callable[[str, Exception], None]) -> None:
         self._note = note
         self._failed: set[str] = set()
+        self._around: dict[str, Around] = {}
 
     def up(self, name: str) -> bool:
         """True while that probe has not failed."""
@@ -46,10 +47,28 @@ class Wall:
         )
         self._note(name, error)
 
-    @contextmanager
-    def around(self, name: str) -> Iterator[None]:
+    def around(self, name: str) -> Around:
         """Run a piece of a probe behind the wall."""
-        try:
-            yield
-        except Exception as error:  # the whole point
-            self.failed(name, error)
+        return self._around.get(name) or self._around.setdefault(name, Around(self, name))
+
+
+class Around:
+    """What `with wall.around(name)` enters, several times a step: made once a name."""
+
+    def __init__(self, wall: Wall, name: str) -> None:
+        self._wall = wall
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception):  # an interrupt is not ours to hold back
+            return False
+        self._wall.failed(self._name, error)
+        return True

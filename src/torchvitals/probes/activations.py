@@ -59,10 +59,10 @@ TRIAL_ELEMENTS = 1 << 24
 MAX_COMPANIES = 256
 
 _current_graph_task_id = torch._C._current_graph_task_id
-_version, _shape, _line = attrgetter("_version"), attrgetter("shape"), attrgetter("line")
+_version, _shape = attrgetter("_version"), attrgetter("shape")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Site:
     """One output of one module."""
 
@@ -81,7 +81,16 @@ class Site:
 class Company:
     """Outputs that are measured together: their lines, ends and unit counters."""
 
-    def __init__(self, sites: list[Site], tensors: list[Tensor], units: UnitCounters) -> None:
+    def __init__(
+        self,
+        sites: Sequence[Site],
+        tensors: Sequence[Tensor],
+        units: UnitCounters,
+        backend: Backend,
+    ) -> None:
+        self.sites = sites
+        self.shapes = list(map(_shape, tensors))
+        self.layout = backend.layout(tensors)
         self.lines = [site.line for site in sites]
         self.ends: NDArray[np.float32] | None = None
         self.activity: list[Activity | None] | None = None
@@ -136,6 +145,9 @@ class Activations:
         self._several: dict[tuple[nn.Module, str], Site] = {}
         self._settled: dict[nn.Module, Site] = {}
         self._companies: dict[Any, Company] = {}
+        self._turn = 0
+        self._usual: list[Company] = []
+        """The companies of the last step, in their order: this step's are mostly the same."""
         self._sites: list[Site] = []
         self.header: tuple[Key, ...] = ()
         self._mask: NDArray[np.bool_] = np.zeros((0, len(COLUMNS)), dtype=bool)
@@ -242,7 +254,7 @@ class Activations:
             if self._on_trial <= TRIAL_ELEMENTS:
                 site.watched, site.version = tensor, tensor._version
                 self._trial.append(site)
-        self._measure([site], [tensor])
+        self._measure((site,), (tensor,))
 
     def flush(self) -> None:
         """Measure the outputs that wait."""
@@ -250,8 +262,8 @@ class Activations:
         if not waiting:
             return
         sites, tensors, versions = zip(*waiting, strict=True)
-        if list(map(_version, tensors)) == list(versions):
-            self._measure(list(sites), list(tensors))
+        if tuple(map(_version, tensors)) == versions:
+            self._measure(sites, tensors)
             return
         good = []
         for entry in waiting:
@@ -263,9 +275,11 @@ class Activations:
                 self._settled.pop(site.module, None)
                 self._lost.append(site.line)
         if good:
-            self._measure([site for site, _, _ in good], [tensor for _, tensor, _ in good])
+            self._measure(
+                tuple(site for site, _, _ in good), tuple(tensor for _, tensor, _ in good)
+            )
 
-    def _measure(self, sites: list[Site], tensors: list[Tensor]) -> None:
+    def _measure(self, sites: tuple[Site, ...], tensors: tuple[Tensor, ...]) -> None:
         company = self._company(sites, tensors)
         company.count_rows()
         measured = self._backend.measure(
@@ -273,21 +287,27 @@ class Activations:
             bins=self._bins.of(company.lines),
             ends=company.ends,
             activity=company.activity,
+            layout=company.layout,
         )
         self._parts.append((company.lines, measured))
 
-    def _company(self, sites: list[Site], tensors: list[Tensor]) -> Company:
+    def _company(self, sites: tuple[Site, ...], tensors: tuple[Tensor, ...]) -> Company:
         """What goes with these outputs, prepared once for outputs of these shapes."""
-        key: Any = (
-            (sites[0].line, tensors[0].shape)
-            if len(sites) == 1
-            else (tuple(map(_line, sites)), tuple(map(_shape, tensors)))
-        )
+        turn, shapes = self._turn, list(map(_shape, tensors))
+        self._turn += 1
+        if turn < len(self._usual):
+            usual = self._usual[turn]
+            if usual.sites == sites and usual.shapes == shapes:
+                return usual
+        key = (tuple(site.line for site in sites), *shapes)
         company = self._companies.get(key)
         if company is None:
             if len(self._companies) > MAX_COMPANIES:
                 self._companies.clear()
-            company = self._companies[key] = Company(sites, tensors, self._units)
+                self._usual.clear()
+            company = Company(sites, tensors, self._units, self._backend)
+            self._companies[key] = company
+        self._usual[turn:] = [company]
         return company
 
     def take(self) -> ActivationRaw:
@@ -301,6 +321,7 @@ class Activations:
         self._on_trial = 0
         raw = ActivationRaw(self._parts, self._units.snapshot(), len(self._sites), self._lost)
         self._parts, self._lost = [], []
+        self._turn = 0
         return raw
 
     def take_bins(self) -> Distributions:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ from torchvitals.probes.stepping import Lines, Stepping
 from torchvitals.probes.tree import Subtrees, Tree
 from torchvitals.record import ROOT, Key
 from torchvitals.stats import sums as s
-from torchvitals.stats.backend import Backend, Measured
+from torchvitals.stats.backend import Backend, Bins, Measured
 
 OVERALL = ("clipped_norm", "clip_ratio", "clip_value")
 
@@ -97,10 +98,25 @@ class Gradients:
         mine = self._lines.of(step)
         self._measure(mine.lines, mine.grads)
         by_value = {line for clip in self._raw.clips if clip.norm is None for line in clip.lines}
-        again = [line for line in mine.lines if line in by_value]
+        again = [line for line in mine.lines if line in by_value] if by_value else []
         if again:
             grads = [g for line in again if (g := self._parameters[line].grad) is not None]
             self._raw.after.append((again, self._backend.measure(grads)))
+
+    def rides(self, step: Stepping) -> bool:
+        """Whether all gradients of the step are still to be measured, here and now or later."""
+        mine = self._lines.of(step)
+        return not self._done and step.whole and len(mine.lines) == len(step.parameters)
+
+    def bins_of(self, step: Stepping) -> Bins | None:
+        """Where the distributions of a step that rides along are added up."""
+        return self._bins.of(self._lines.of(step).lines)
+
+    def rode(self, step: Stepping, measured: Measured) -> None:
+        """Take what was measured together with the change of the weights."""
+        lines = self._lines.of(step).lines
+        self._done.update(lines)
+        self._raw.before.append((lines, measured))
 
     def forget(self) -> None:
         """Drop what was measured: a closure ran again, and its gradients are the newer ones."""
@@ -117,8 +133,9 @@ class Gradients:
         return self._bins.take()
 
     def _measure(self, lines: list[int], grads: Sequence[Tensor | None]) -> None:
-        tensors = [grad for grad in grads if grad is not None]
-        if self._done or len(tensors) < len(lines):
+        # Handed on as the list it is: a prepared one stays prepared.
+        tensors: Sequence[Any] = grads
+        if self._done or not all(grad is not None for grad in grads):
             fresh = [
                 (line, grad)
                 for line, grad in zip(lines, grads, strict=True)

@@ -33,14 +33,13 @@ class Keeper:
         self._rolled_at: int | None = None
         self._marks: tuple[list[int], list[int]] | None = None
         self._plan = Plan(names, tensors, CHECK_SIZE)
-        self._flat_now, self._now = self._plan.flat_room(tensors)
-        self._flat_then, self._then = self._plan.flat_room(tensors)
 
     def keep(self, step: int) -> None:
         """Make sure the copy is what the weights are now."""
         if not self.old:
             self.old = self._backend.fixed(
-                torch.empty_like(t, memory_format=torch.contiguous_format) for t in self.tensors
+                (torch.empty_like(t, memory_format=torch.contiguous_format) for t in self.tensors),
+                ours=True,
             )
         elif self._still_right(step):
             return
@@ -59,6 +58,4 @@ class Keeper:
         """Whether the copy made while measuring the last step is what the weights are now."""
         if self._rolled_at != step - 1 or self._mark() != self._marks:
             return False
-        self._plan.fetch(self.tensors, self._now)
-        self._plan.fetch(self.old, self._then)
-        return all(map(torch.equal, self._flat_now, self._flat_then))
+        return self._plan.same(self.tensors, self.old)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import is_
+from itertools import zip_longest
+from operator import attrgetter, is_
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from torchvitals.stats.backend import Backend
+
+_version = attrgetter("_version")
 
 
 @dataclass(slots=True)
@@ -22,6 +25,10 @@ class Stepping:
     parameters: list[Tensor]
     """All it holds; the same list object as long as they are the same."""
     grads: list[Tensor | None]
+    whole: bool = False
+    """Every parameter has a gradient."""
+    touched: bool = False
+    """The step wrote into a gradient; such ones are None in `grads` from then on."""
 
 
 class Roster:
@@ -33,6 +40,40 @@ class Roster:
         self._sizes: list[int] = []
         self._parameters: list[Tensor] = []
         self._grads: list[Any] = []
+        self._before: Stepping | None = None
+        self._versions: list[int | None] = []
+        self._quiet: bool | None = None
+
+    def before(self, number: int) -> Stepping:
+        """The step about to be made."""
+        step = self._before = self.stepping(number)
+        self._versions = versions_of(step)
+        return step
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the optimizer is known to leave gradients as they are.
+
+        Some use `.grad` as scratch space (foreach SGD with Nesterov momentum), and a fused one
+        under a GradScaler unscales it.
+        """
+        return bool(self._quiet) and getattr(self._optimizer, "grad_scale", None) is None
+
+    def after(self, number: int) -> Stepping:
+        """The step just made."""
+        step, self._before = self._before, None
+        if step is None or not step.whole:
+            # A closure made the gradients: they are seen now for the first time.
+            step = self.stepping(number)
+        versions = versions_of(step)
+        step.touched = versions != self._versions
+        if step.touched:
+            step.grads = [
+                grad if now == before else None
+                for grad, now, before in zip_longest(step.grads, versions, self._versions)
+            ]
+        self._quiet = not step.touched and self._quiet is not False
+        return step
 
     def stepping(self, number: int) -> Stepping:
         """Its parameters and their gradients now."""
@@ -42,15 +83,22 @@ class Roster:
             self._sizes = sizes
             self._parameters = [p for group in groups for p in group["params"]]
         grads: list[Any] = [p.grad for p in self._parameters]
+        whole = all(grad is not None for grad in grads)
         if len(grads) != len(self._grads) or not all(map(is_, grads, self._grads)):
             # After the step they are the same tensors as before it: prepared once.
-            whole = all(grad is not None for grad in grads)
             self._grads = self._backend.fixed(grads) if whole else grads
-        return Stepping(number, self._parameters, self._grads)
+        return Stepping(number, self._parameters, self._grads, whole)
 
     def rest(self) -> None:
         """Let go of the gradients: the training may want their memory back."""
-        self._grads = []
+        self._grads, self._before = [], None
+
+
+def versions_of(step: Stepping) -> list[int | None]:
+    """Counters that tell whether somebody wrote into a gradient."""
+    if step.whole:
+        return list(map(_version, step.grads))
+    return [None if grad is None else grad._version for grad in step.grads]
 
 
 @dataclass(slots=True)

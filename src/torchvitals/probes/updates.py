@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from torchvitals.probes.gradients import Gradients
 from torchvitals.probes.keeper import Keeper
 from torchvitals.probes.probe import (
     BinBook,
@@ -90,7 +90,6 @@ class Updates:
         self._still = np.zeros(len(sites), dtype=np.int64)
         self._raw = UpdateRaw()
         self._measured: set[int] = set()
-        self._grad_versions: list[int | None] = []
         self._keepers: dict[tuple[int, ...], Keeper] = {}
         self._samplers: dict[tuple[int, ...], Sampler] = {}
         self._fixed: dict[tuple[int, ...], list[Tensor]] = {}
@@ -114,44 +113,52 @@ class Updates:
         mine = self._lines.of(step)
         if not mine.lines or not self._mode:
             return
-        self._grad_versions = [_version(grad) for grad in mine.grads]
         if self._mode == "exact":
             self._keeper(mine.lines).keep(step.number)
         else:
             self._sampler(mine.lines).before()
 
-    def after_step(self, step: Stepping, *, again: bool) -> None:
-        """Measure the weights and their change. `again`: the next step is monitored too."""
+    def carries(self, step: Stepping) -> bool:
+        """Whether all gradients of the step can be measured in the same pass as the change."""
+        mine = self._lines.of(step)
+        return self._mode == "exact" and len(mine.lines) == len(step.parameters)
+
+    def after_step(
+        self, step: Stepping, *, again: bool, gradients: Gradients | None = None
+    ) -> None:
+        """Measure the weights and their change. `again`: the next step is monitored too.
+
+        `gradients`: its measurements ride along.
+        """
         mine = self._lines.of(step)
         if not mine.lines:
             return
         self._measured.update(mine.lines)
-        # Some optimizers use `.grad` as scratch space (foreach SGD with Nesterov momentum): an
-        # angle with that would be wrong, so there is none.
-        grads: Sequence[Tensor | None] = mine.grads
-        versions = [_version(grad) for grad in grads]
-        if versions != self._grad_versions:
-            grads = [
-                grad if version == before else None
-                for grad, version, before in zip_longest(grads, versions, self._grad_versions)
-            ]
+        if step.touched:
+            # It wrote into gradients it had always left alone: this step has no values of them,
+            # and from the next one on they are measured before.
+            gradients = None
         if self._mode == "exact":
             keeper = self._keeper(mine.lines)
             measured = self._backend.measure_update(
                 keeper.tensors,
                 keeper.old,
-                grads,
+                mine.grads,
                 bins=self._weight_bins.of(mine.lines),
                 delta_bins=self._change_bins.of(mine.lines),
                 roll=again,
+                with_grads=gradients is not None,
+                grad_bins=None if gradients is None else gradients.bins_of(step),
             )
             keeper.rolled(step.number if again else None)
+            if gradients is not None:
+                gradients.rode(step, Measured(sums=measured.grad_sums))
             self._raw.whole.append((mine.lines, measured))
             return
         if self._parameters:
             self._raw.whole.append((mine.lines, self._measure(mine.lines)))
         if self._mode:
-            sampled = self._sampler(mine.lines).after(grads)
+            sampled = self._sampler(mine.lines).after(mine.grads)
             self._raw.samples.append((mine.lines, sampled))
 
     def at_end(self) -> None:
@@ -284,7 +291,3 @@ class Updates:
         still = known & (ratio <= FROZEN_RATIO) & self._trainable
         self._still = np.where(still, self._still + 1, np.where(known, 0, self._still))
         return np.where(known, (self._still >= PATIENCE).astype(np.float64), np.nan)
-
-
-def _version(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor._version

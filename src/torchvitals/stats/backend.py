@@ -34,6 +34,8 @@ class Measured:
     """The sums of new − old."""
     dots: Any = None
     """(n, 3): Σ Δ·g, Σ Δ², Σ g² over the blocks looked at for the cosine of Δ and g."""
+    grad_sums: Any = None
+    """The sums of the gradients, where they were asked for."""
     outside: Any = None
     """(n,) elements at or beyond the given ends."""
 
@@ -91,8 +93,14 @@ class Backend(Protocol):
 
     name: str
 
-    def fixed(self, tensors: Iterable[Tensor]) -> list[Tensor]:
-        """The same list, prepared for tensors that are measured again and again."""
+    def fixed(self, tensors: Iterable[Tensor], *, ours: bool = False) -> list[Tensor]:
+        """The same list, prepared for tensors that are measured again and again.
+
+        `ours`: buffers of the monitor's own, which never move.
+        """
+
+    def layout(self, tensors: Sequence[Tensor]) -> Any:
+        """What can be prepared for lists that come anew each time with these shapes."""
 
     def measure(
         self,
@@ -101,11 +109,13 @@ class Backend(Protocol):
         bins: Bins | None = None,
         ends: NDArray[np.float32] | None = None,
         activity: Sequence[Activity | None] | None = None,
+        layout: Any = None,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to.
 
-        `ends`: (low, high) of each tensor, to count what lies at or beyond them; (−inf, inf) for
-        tensors without ends. `activity`: counters of active units to add to.
+        `layout`: what `layout()` made of a list of the same shapes. `ends`: (low, high) of each
+        tensor, to count what lies at or beyond them; (−inf, inf) for tensors without ends.
+        `activity`: counters of active units to add to.
         """
 
     def measure_update(
@@ -117,8 +127,14 @@ class Backend(Protocol):
         bins: Bins | None = None,
         delta_bins: Bins | None = None,
         roll: bool = False,
+        with_grads: bool = False,
+        grad_bins: Bins | None = None,
     ) -> Measured:
-        """Sums of `new` and of `new − old` in one pass. With `roll`, `old` becomes `new`."""
+        """Sums of `new` and of `new − old` in one pass. With `roll`, `old` becomes `new`.
+
+        `with_grads` gives the sums of the gradients that are there too, from the same pass where
+        it can be; `grad_bins` are added to.
+        """
 
 
 def choose_backend(name: str = "auto") -> Backend:

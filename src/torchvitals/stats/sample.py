@@ -13,6 +13,7 @@ from hashlib import blake2b
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from torchvitals.stats.native.backend import FixedTensors, Table, address
@@ -105,25 +106,36 @@ class Plan:
             return
         table = Table.of(tensors)
         rooms = Table.of(out).pointers
-        library.torchvitals_gather(
-            ctypes.byref(
-                Gather(
-                    num=len(table.tensors),
-                    data=address(table.pointers),
-                    count=address(table.counts),
-                    dtype=address(table.codes),
-                    start=address(self.start),
-                    stride=address(self.stride),
-                    lines=address(self.lines),
-                    out=address(rooms),
-                )
-            )
+        library.torchvitals_gather(ctypes.byref(self._gather(table, rooms)))
+
+    def same(self, tensors: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+        """Whether the samples of two lists of equal dtypes and sizes hold the same bits."""
+        library = kernel()
+        if library is None or not all(tensor.is_cpu for tensor in tensors):
+            now, then = self.flat_room(tensors), self.flat_room(others)
+            self.fetch(tensors, now[1])
+            self.fetch(others, then[1])
+            return all(map(torch.equal, now[0], then[0]))
+        table, other = Table.of(tensors), Table.of(others)
+        gather = self._gather(table, other.pointers)
+        return bool(library.torchvitals_same(ctypes.byref(gather)))
+
+    def _gather(self, table: Table, out: NDArray[np.uint64]) -> Gather:
+        return Gather(
+            num=table.num,
+            data=address(table.pointers),
+            count=address(table.counts),
+            dtype=address(table.codes),
+            start=address(self.start),
+            stride=address(self.stride),
+            lines=address(self.lines),
+            out=address(out),
         )
 
 
 def prepared(tensors: list[Tensor]) -> list[Tensor]:
     """Buffers that are fetched into again and again."""
-    return FixedTensors(tensors)
+    return FixedTensors(tensors, ours=True)
 
 
 def _place(name: str, available: int, wanted: int) -> tuple[int, int, int]:

@@ -27,9 +27,12 @@ class TorchBackend:
 
     name = "torch"
 
-    def fixed(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+    def fixed(self, tensors: Iterable[Tensor], *, ours: bool = False) -> list[Tensor]:
         """The same list: there is nothing to prepare."""
         return list(tensors)
+
+    def layout(self, _tensors: Sequence[Tensor]) -> None:
+        """Nothing: there is nothing to prepare."""
 
     def measure(
         self,
@@ -38,6 +41,7 @@ class TorchBackend:
         bins: Bins | None = None,
         ends: NDArray[np.float32] | None = None,
         activity: Sequence[Activity | None] | None = None,
+        layout: object = None,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to."""
         with torch.no_grad():
@@ -64,6 +68,8 @@ class TorchBackend:
         bins: Bins | None = None,
         delta_bins: Bins | None = None,
         roll: bool = False,
+        with_grads: bool = False,
+        grad_bins: Bins | None = None,
     ) -> Measured:
         """Sums of `new` and of `new − old`. With `roll`, `old` becomes `new`."""
         with torch.no_grad():
@@ -71,6 +77,9 @@ class TorchBackend:
             out = self.measure(new, bins=bins)
             out.delta_sums = self.measure(deltas, bins=delta_bins).sums
             out.dots = together([dots(d, g) for d, g in zip(deltas, grads, strict=True)])
+            if with_grads:
+                there = [grad for grad in grads if grad is not None]
+                out.grad_sums = self.measure(there, bins=grad_bins).sums
             if roll:
                 torch._foreach_copy_(list(old), [tensor.detach() for tensor in new])
         return out

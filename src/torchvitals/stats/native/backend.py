@@ -55,9 +55,13 @@ class NativeBackend:
         self._activities: dict[int, tuple[Any, NDArray[np.void]]] = {}
         self._single = Single(self)
 
-    def fixed(self, tensors: Iterable[Tensor]) -> FixedTensors:
+    def fixed(self, tensors: Iterable[Tensor], *, ours: bool = False) -> FixedTensors:
         """The same list, for tensors that are measured again and again."""
-        return FixedTensors(tensors)
+        return FixedTensors(tensors, ours=ours)
+
+    def layout(self, tensors: Sequence[Tensor]) -> Layout:
+        """Sizes and dtypes of lists that come anew each time with these shapes."""
+        return Layout(tensors)
 
     def measure(
         self,
@@ -66,12 +70,13 @@ class NativeBackend:
         bins: Bins | None = None,
         ends: NDArray[np.float32] | None = None,
         activity: Sequence[Activity | None] | None = None,
+        layout: Layout | None = None,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to."""
         if len(tensors) == 1 and all_plain(tensors):
             return self._single.measure(tensors[0], bins, ends, activity)
-        table = Table.of(tensors)
-        out = Measured(sums=np.empty((len(table.tensors), len(s.FIELDS))))
+        table = Table.of(tensors) if layout is None else layout.table(tensors)
+        out = Measured(sums=np.empty((table.num, len(s.FIELDS))))
         batch = table.batch(bins)
         if ends is not None:
             ends = np.ascontiguousarray(ends, dtype=np.float32)
@@ -95,24 +100,42 @@ class NativeBackend:
         bins: Bins | None = None,
         delta_bins: Bins | None = None,
         roll: bool = False,
+        with_grads: bool = False,
+        grad_bins: Bins | None = None,
     ) -> Measured:
         """Sums of `new` and of `new − old` in one pass. With `roll`, `old` becomes `new`."""
         table = Table.of(new)
         if table.copied and roll:
             raise VitalsError("roll needs tensors that are dense and contiguous")
-        out = Measured(sums=np.empty((len(table.tensors), len(s.FIELDS))))
         batch = table.batch(bins)
         before = Table.of(old).pointers
         directions = addresses_of(grads, table)
-        out.delta_sums = np.empty_like(out.sums)
-        out.dots = np.empty((len(new), 3))
-        batch.sums, batch.delta_sums = address(out.sums), address(out.delta_sums)
+        if with_grads and not directions.all():
+            # Sparse, missing or of another dtype: they can't ride along.
+            with_grads = False
+            there = [grad for grad in grads if grad is not None]
+            alone = self.measure(there, bins=grad_bins)
+            out = self.measure_update(new, old, grads, bins=bins, delta_bins=delta_bins, roll=roll)
+            out.grad_sums = alone.sums
+            return out
+        num = table.num
+        # One array for all of them: three allocations and addresses less a step.
+        room = np.empty((3 if with_grads else 2, num, len(s.FIELDS)))
+        out = Measured(sums=room[0], delta_sums=room[1], dots=np.empty((num, 3)))
+        batch.sums = address(room)
+        batch.delta_sums = batch.sums + room.strides[0]
         batch.old, batch.grad = address(before), address(directions)
         batch.dots = address(out.dots)
         batch.roll = int(roll)
         if delta_bins is not None:
             batch.delta_bins = address(table.room(delta_bins))
             batch.stride = delta_bins.stride
+        if with_grads:
+            out.grad_sums = room[2]
+            batch.grad_sums = batch.sums + 2 * room.strides[0]
+            if grad_bins is not None:
+                batch.grad_bins = address(table.room(grad_bins))
+                batch.stride = grad_bins.stride
         self.run(batch)
         return out
 
@@ -186,29 +209,34 @@ def address(array: NDArray[Any]) -> int:
 class FixedTensors(list[Tensor]):
     """A list of tensors that stays the same from step to step: its table is made once.
 
-    Only the addresses are asked for again; a tensor that moved has the table made anew.
+    Only the addresses are asked for again; a tensor that moved has the table made anew. Buffers
+    that are `ours` never move.
     """
 
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
+    def __init__(self, tensors: Iterable[Tensor], *, ours: bool = False) -> None:
         super().__init__(tensors)
+        self._ours = ours
         self._table: Table | None = None
-        self._addresses: list[int] = []
+        self.addresses: list[int] = []
+        """Where the tensors were when the table was last asked for."""
 
     def table(self) -> Table:
         """The table of the tensors where they are now."""
+        if self._ours and self._table is not None:
+            return self._table
         try:
             addresses = list(map(_data_ptr, self))
         except RuntimeError:  # a sparse tensor has no one address
             return Table(list(self))
-        if self._table is None or addresses != self._addresses:
-            self._table, self._addresses = Table(list(self)), addresses
+        if self._table is None or addresses != self.addresses:
+            self._table, self.addresses = Table(list(self)), addresses
         return self._table
 
 
 class Table:
     """Addresses, sizes and dtypes of a list of tensors, as the kernel wants them."""
 
-    __slots__ = ("codes", "copied", "counts", "pointers", "tensors", "zeros")
+    __slots__ = ("_batch", "codes", "copied", "counts", "num", "pointers", "tensors", "zeros")
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = list(tensors)
@@ -216,11 +244,12 @@ class Table:
         self.copied = not all_plain(self.tensors)
         if self.copied:
             self._make_readable()
-        num = len(self.tensors)
+        num = self.num = len(self.tensors)
         # Every monitored step comes through here: whole-list maps, no Python loop a tensor.
         self.pointers = np.fromiter(map(_data_ptr, self.tensors), np.uint64, num)
         self.counts = np.fromiter(map(_numel, self.tensors), np.int64, num)
         self.codes = np.fromiter(map(CODES.__getitem__, map(_dtype, self.tensors)), np.uint8, num)
+        self._batch: Batch | None = None
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> Table:
@@ -234,24 +263,57 @@ class Table:
                 self.zeros.append((line, zeros))
 
     def batch(self, bins: Bins | None) -> Batch:
-        """The kernel's struct; the caller adds where results go."""
-        return Batch(
-            num=len(self.tensors),
-            data=address(self.pointers),
-            count=address(self.counts),
-            dtype=address(self.codes),
-            parallel=pool(),
-            threads=torch.get_num_threads(),
-            stride=1 if bins is None else bins.stride,
-            bins=None if bins is None else address(self.room(bins)),
-        )
+        """The kernel's struct, made once; the caller adds where results go."""
+        batch = self._batch
+        if batch is None:
+            batch = self._batch = Batch(
+                num=self.num,
+                data=address(self.pointers),
+                count=address(self.counts),
+                dtype=address(self.codes),
+                parallel=pool(),
+            )
+        else:
+            batch.old = batch.grad = batch.ends = batch.active = None
+            batch.delta_bins = batch.grad_sums = batch.grad_bins = None
+            batch.roll = 0
+        batch.threads = torch.get_num_threads()
+        batch.stride = 1 if bins is None else bins.stride
+        batch.bins = None if bins is None else address(self.room(bins))
+        return batch
 
     def room(self, bins: Bins) -> Counts:
         """Where the counts are added up."""
         if bins.counts is None:
-            bins.counts = np.zeros((len(self.tensors), NUM_BINS), dtype=np.uint32)
+            bins.counts = np.zeros((self.num, NUM_BINS), dtype=np.uint32)
         found: Counts = bins.counts
         return found
+
+
+class Layout:
+    """The table of tensors that are others each time, of the same sizes and dtypes.
+
+    Outputs of layers are such: only their addresses are written anew.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._dtypes = list(map(_dtype, tensors))
+        table = Table(tensors)
+        self._table = None if table.copied else table
+        table.tensors = []  # they are not ours to keep alive
+
+    def table(self, tensors: Sequence[Tensor]) -> Table:
+        """The table of these tensors; the caller answers for their sizes."""
+        if (
+            self._table is None
+            or list(map(_dtype, tensors)) != self._dtypes
+            or not all(map(_is_cpu, tensors))
+            or {torch.strided} != set(map(_layout, tensors))
+            or not all(map(_is_contiguous, tensors))
+        ):
+            return Table(tensors)
+        self._table.pointers[:] = list(map(_data_ptr, tensors))
+        return self._table
 
 
 def addresses_of(grads: Sequence[Tensor | None], table: Table) -> NDArray[np.uint64]:

@@ -139,7 +139,14 @@ static void tally_some(const float *x, int n, tally *t) { tally_loop(x, n, t, 0)
 /* Counting every element leaves memory idle: the next block is fetched meanwhile. */
 static void tally_all(const float *x, int n, tally *t) { tally_loop(x, n, t, 1); }
 
+static void drain(tally *restrict t, int at, int n, uint32_t *restrict sum) {
+    for (int c = 0; c < n; c++) {
+        sum[c] = t->code[0][at + c] + t->code[1][at + c] + t->code[2][at + c] + t->code[3][at + c];
+        t->code[0][at + c] = t->code[1][at + c] = t->code[2][at + c] = t->code[3][at + c] = 0;
+    }
+}
+
 const loops OF(loops) = {
-    moments,    update,    scale,       dots,      widen_half, widen_bfloat,
-    tally_some, tally_all, OF(outside), OF(zeros), OF(active),
+    moments,    update,    scale, dots,        widen_half, widen_bfloat,
+    tally_some, tally_all, drain, OF(outside), OF(zeros),  OF(active),
 };

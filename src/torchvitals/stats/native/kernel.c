@@ -17,7 +17,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-#define ABI_VERSION 4
+#define ABI_VERSION 5
 
 /* Elements of a chunk: long enough that handing it out costs nothing, short enough to balance. */
 enum { CHUNK = 64 * BLOCK };
@@ -55,9 +55,11 @@ typedef struct {
     double *delta_sums;     /* num x FIELDS, with old */
     double *dots;           /* num x 3, with grad: delta . grad, delta^2, grad^2 */
     double *outside;        /* num, with ends */
+    double *grad_sums;      /* NULL, or num x FIELDS: the gradients' own sums in the same pass */
     const activity *active; /* NULL, or what to count a unit in each tensor (units 0: nothing) */
     uint32_t *bins;         /* NULL, or num x NUM_BINS, added to */
     uint32_t *delta_bins;   /* NULL, or num x NUM_BINS, added to */
+    uint32_t *grad_bins;    /* NULL, or num x NUM_BINS, added to */
     parallel_fn parallel;   /* NULL: run on the calling thread */
     int32_t threads;
     int32_t stride;         /* histogram: one group in `stride`; 1 takes all */
@@ -65,7 +67,7 @@ typedef struct {
 } batch;
 
 typedef struct {
-    double sums[FIELDS], delta[FIELDS], dots[3], outside;
+    double sums[FIELDS], delta[FIELDS], grad[FIELDS], dots[3], outside;
 } slot;
 
 typedef struct {
@@ -79,7 +81,7 @@ typedef struct {
 /* What a thread carries along: tallies of the tensor it is in, and room for widened values. */
 typedef struct {
     int64_t tensor;
-    tally fresh, delta;
+    tally fresh, delta, grad;
     float wide[BLOCK], wide_old[BLOCK], wide_grad[BLOCK], diff[BLOCK], room[2 * BLOCK];
     double diff64[BLOCK];
 } desk;
@@ -219,7 +221,18 @@ static uint32_t smallest_code(tally *t) {
     return found;
 }
 
-static void tally_block(const loops *loop, const float *x, int n, runs r, int constant, tally *t) {
+/* Upper bound of the codes of a block, its sign left out. */
+static int top_code(const block_sums *s) {
+    const float top = biggest(s);
+    uint32_t bits;
+    memcpy(&bits, &top, 4);
+    return is_finite(s->sumsq) ? (int)(bits >> 22) & (CODES / 2 - 1) : CODES / 2 - 1;
+}
+
+static void tally_block(const loops *loop, const block_sums *s, const float *x, int n, runs r,
+                        int constant, tally *t) {
+    const int top = top_code(s);
+    if (top >= t->used) t->used = top + 1;
     for (int64_t i = r.begin; i < n; i += r.step) {
         int length = n - i < r.length ? (int)(n - i) : r.length;
         if (constant)
@@ -256,32 +269,36 @@ static inline void add_to(uint32_t *bin, uint32_t count, int shared) {
 }
 
 /* Codes to bins. Half octaves are runs of the code table; what lies below and above is summed.
- * Exponent 255 (NaN, Inf) is left out. With `shared`, other threads add to the same line. */
-static void fold(tally *t, uint32_t *bins, int shared) {
+ * Exponent 255 (NaN, Inf) is left out. With `shared`, other threads add to the same line. Only the
+ * codes in use are walked: most tensors are small, and this is done once for each. */
+static void fold(const loops *loop, tally *t, uint32_t *bins, int shared) {
     enum { FIRST = 2 * (127 + MIN_EXPONENT), LAST = 2 * (127 + MAX_EXPONENT), INF = 2 * 255 };
+    const int used = t->used < INF ? t->used : INF;
     for (int negative = 0; negative < 2; negative++) {
-        uint32_t side[SIDE] = {0};
-        uint32_t sum[INF];
-        const int at = negative * (CODES / 2);
-        for (int c = 0; c < INF; c++)
-            sum[c] = t->code[0][at + c] + t->code[1][at + c] + t->code[2][at + c] +
-                     t->code[3][at + c];
-        for (int c = 0; c < FIRST; c++) side[0] += sum[c];
-        for (int c = FIRST; c < LAST; c++) side[c - FIRST + 1] = sum[c];
-        for (int c = LAST; c < INF; c++) side[SIDE - 1] += sum[c];
-        side[0] += (uint32_t)(negative ? t->under_neg : t->under_pos);
-        for (int k = 0; k < SIDE; k++)
-            add_to(&bins[negative ? ZERO_BIN - 1 - k : ZERO_BIN + 1 + k], side[k], shared);
+        uint32_t sum[CODES / 2];
+        uint64_t below = negative ? t->under_neg : t->under_pos, above = 0;
+        uint32_t *nearest = bins + (negative ? ZERO_BIN - 1 : ZERO_BIN + 1);
+        const int way = negative ? -1 : 1;
+        loop->drain(t, negative * (CODES / 2), t->used, sum);
+        for (int c = 0; c < used && c < FIRST; c++) below += sum[c];
+        for (int c = FIRST; c < used && c < LAST; c++)
+            add_to(nearest + way * (c - FIRST + 1), sum[c], shared);
+        for (int c = LAST; c < used; c++) above += sum[c];
+        add_to(nearest, (uint32_t)below, shared);
+        add_to(nearest + way * (SIDE - 1), (uint32_t)above, shared);
     }
     add_to(&bins[ZERO_BIN], (uint32_t)t->zero, shared);
-    memset(t, 0, sizeof *t);
+    t->zero = t->under_pos = t->under_neg = 0;
+    t->used = 0;
 }
 
-static void leave(const batch *b, desk *d) {
+static void leave(const batch *b, const loops *loop, desk *d) {
     if (d->tensor < 0) return;
-    int shared = b->count[d->tensor] > CHUNK;
-    if (b->bins) fold(&d->fresh, b->bins + d->tensor * NUM_BINS, shared);
-    if (b->delta_bins) fold(&d->delta, b->delta_bins + d->tensor * NUM_BINS, shared);
+    const int shared = b->count[d->tensor] > CHUNK;
+    const int64_t at = d->tensor * NUM_BINS;
+    if (b->bins) fold(loop, &d->fresh, b->bins + at, shared);
+    if (b->delta_bins) fold(loop, &d->delta, b->delta_bins + at, shared);
+    if (b->grad_bins) fold(loop, &d->grad, b->grad_bins + at, shared);
     d->tensor = -1;
 }
 
@@ -307,7 +324,7 @@ static const float *as_float(const loops *loop, uint64_t base, int dtype, int64_
 }
 
 static int looks_at_dot(const batch *b, int64_t k, int64_t at) {
-    return b->count[k] <= ALL_DOTS || at / BLOCK % DOT_STRIDE == 0;
+    return b->grad_sums || b->count[k] <= ALL_DOTS || at / BLOCK % DOT_STRIDE == 0;
 }
 
 static void bins_f64(const batch *b, int64_t k, const double *x, int64_t at, int n,
@@ -333,6 +350,8 @@ static void do_f64(const batch *b, int64_t k, int64_t at, int n, desk *d, slot *
     if (b->delta_bins) bins_f64(b, k, d->diff64, at, n, b->delta_bins);
     if (b->grad && b->grad[k] && looks_at_dot(b, k, at)) {
         const double *g = (const double *)(uintptr_t)b->grad[k] + at;
+        if (b->grad_sums) exact_f64(g, n, s->grad);
+        if (b->grad_bins) bins_f64(b, k, g, at, n, b->grad_bins);
         for (int i = 0; i < n; i++) {
             s->dots[0] += d->diff64[i] * g[i];
             s->dots[1] += d->diff64[i] * d->diff64[i];
@@ -351,6 +370,7 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
         return;
     }
     const float *x = as_float(loop, b->data[k], dtype, at, n, d->wide);
+    const runs r = runs_of(at, n, b->count[k], b->stride);
     block_sums now, change;
     if (!b->old) {
         loop->moments(x, n, &now);
@@ -360,6 +380,12 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
         if (dtype != F32) old = (float *)as_float(loop, b->old[k], dtype, at, n, d->wide_old);
         if (b->grad && b->grad[k] && looks_at_dot(b, k, at))
             grad = as_float(loop, b->grad[k], dtype, at, n, d->wide_grad);
+        if (grad && b->grad_sums) {
+            block_sums slope;
+            loop->moments(grad, n, &slope);
+            const int constant = take(loop, &slope, grad, n, s->grad, d->room);
+            if (b->grad_bins) tally_block(loop, &slope, grad, n, r, constant, &d->grad);
+        }
         float dots[2];
         loop->update(x, old, grad, n, b->roll, d->diff, &now, &change, dots);
         if (grad) take_dots(loop, &change, dots, d->diff, grad, n, s->dots, d->room);
@@ -368,13 +394,12 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
                    (const uint16_t *)(uintptr_t)b->data[k] + at, (size_t)n * sizeof(uint16_t));
     }
     int constant = take(loop, &now, x, n, s->sums, d->room);
-    const runs r = runs_of(at, n, b->count[k], b->stride);
-    if (b->bins) tally_block(loop, x, n, r, constant, &d->fresh);
+    if (b->bins) tally_block(loop, &now, x, n, r, constant, &d->fresh);
     if (b->ends && b->ends[2 * k] > -INFINITY)
         s->outside += loop->outside(x, n, b->ends[2 * k], b->ends[2 * k + 1]);
     if (!b->old) return;
     constant = take(loop, &change, d->diff, n, s->delta, d->room);
-    if (b->delta_bins) tally_block(loop, d->diff, n, r, constant, &d->delta);
+    if (b->delta_bins) tally_block(loop, &change, d->diff, n, r, constant, &d->delta);
 }
 
 static void count_active(const batch *b, int64_t k, const loops *loop, float *room) {
@@ -403,6 +428,7 @@ static void do_chunk(const job *j, int64_t k, int64_t chunk, desk *d) {
     memset(s, 0, sizeof *s);
     reset(s->sums);
     reset(s->delta);
+    reset(s->grad);
     int64_t begin = (chunk - j->first[k]) * CHUNK;
     int64_t end = begin + CHUNK < j->b->count[k] ? begin + CHUNK : j->b->count[k];
     for (int64_t at = begin; at < end; at += BLOCK)
@@ -416,6 +442,7 @@ static void work(void *data) {
     d.tensor = -1;
     memset(&d.fresh, 0, sizeof d.fresh);
     memset(&d.delta, 0, sizeof d.delta);
+    memset(&d.grad, 0, sizeof d.grad);
     const int64_t chunks = j->first[b->num];
     int64_t k = 0;
     for (;;) {
@@ -423,14 +450,14 @@ static void work(void *data) {
         if (chunk >= chunks) break;
         while (chunk >= j->first[k + 1]) k++;
         if (d.tensor != k) {
-            leave(b, &d);
+            leave(b, j->loop, &d);
             d.tensor = k;
         }
         do_chunk(j, k, chunk, &d);
         if (b->active && b->active[k].units && chunk == j->first[k])
             count_active(b, k, j->loop, d.wide);
     }
-    leave(b, &d);
+    leave(b, j->loop, &d);
 }
 
 /* Fill in the sums of every tensor of the batch. 0 on success, 1 when memory ran out. */
@@ -457,12 +484,15 @@ EXPORT int torchvitals_measure(const batch *b) {
     for (int64_t k = 0; k < b->num; k++) {
         double *sums = b->sums + k * FIELDS;
         double *delta = b->old ? b->delta_sums + k * FIELDS : NULL;
+        double *grad = b->grad_sums ? b->grad_sums + k * FIELDS : NULL;
         double dots[3] = {0, 0, 0}, outside = 0;
         reset(sums);
         if (delta) reset(delta);
+        if (grad) reset(grad);
         for (int64_t c = first[k]; c < first[k + 1]; c++) {
             merge(sums, slots[c].sums);
             if (delta) merge(delta, slots[c].delta);
+            if (grad) merge(grad, slots[c].grad);
             for (int i = 0; i < 3; i++) dots[i] += slots[c].dots[i];
             outside += slots[c].outside;
         }
@@ -518,4 +548,27 @@ EXPORT void torchvitals_gather(const gather *g) {
             if (line >= all) line -= all;
         }
     }
+}
+
+/* Whether the same lines of two lists hold the same bits: `out` is where the second list is. */
+EXPORT int torchvitals_same(const gather *g) {
+    static const int width[] = {[F32] = 4, [F64] = 8, [F16] = 2, [BF16] = 2};
+    for (int64_t k = 0; k < g->num; k++) {
+        const int size = width[g->dtype[k]];
+        const char *a = (const char *)(uintptr_t)g->data[k];
+        const char *b = (const char *)(uintptr_t)g->out[k];
+        if (g->lines[k] == 0) {
+            if (memcmp(a, b, (size_t)(g->count[k] * size))) return 0;
+            continue;
+        }
+        const int64_t all = g->count[k] / LINE;
+        int64_t line = g->start[k] % all;
+        for (int64_t i = 0; i < g->lines[k]; i++) {
+            const int64_t at = line * LINE * size;
+            if (memcmp(a + at, b + at, (size_t)(LINE * size))) return 0;
+            line += g->stride[k];
+            if (line >= all) line -= all;
+        }
+    }
+    return 1;
 }

@@ -45,6 +45,7 @@ static inline int is_finite(float v) {
 typedef struct {
     uint32_t code[TABLES][CODES];
     uint64_t zero, under_pos, under_neg;
+    int used; /* codes from here on, of either sign, are untouched */
 } tally;
 
 typedef struct {
@@ -67,6 +68,8 @@ typedef struct {
     /* Count codes: of a sampled run, or of a whole block that another one follows. */
     void (*tally_some)(const float *x, int n, tally *t);
     void (*tally_all)(const float *x, int n, tally *t);
+    /* sum = the tables of codes [at, at + n) added up; they are left empty. */
+    void (*drain)(tally *t, int at, int n, uint32_t *sum);
     /* How many are at or beyond the ends; how many are zero; counts[u] += |x[u]| > floor. */
     uint32_t (*outside)(const float *x, int n, float low, float high);
     uint32_t (*zeros)(const float *x, int n);

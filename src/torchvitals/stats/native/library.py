@@ -17,7 +17,7 @@ import torch
 
 log = logging.getLogger("torchvitals")
 
-ABI = 4
+ABI = 5
 
 
 ACTIVITY = np.dtype(
@@ -41,9 +41,11 @@ class Batch(ctypes.Structure):
         ("delta_sums", ctypes.c_void_p),
         ("dots", ctypes.c_void_p),
         ("outside", ctypes.c_void_p),
+        ("grad_sums", ctypes.c_void_p),
         ("active", ctypes.c_void_p),
         ("bins", ctypes.c_void_p),
         ("delta_bins", ctypes.c_void_p),
+        ("grad_bins", ctypes.c_void_p),
         ("parallel", ctypes.c_void_p),
         ("threads", ctypes.c_int32),
         ("stride", ctypes.c_int32),
@@ -87,6 +89,7 @@ def kernel() -> ctypes.CDLL | None:
     library.torchvitals_measure.argtypes = [ctypes.POINTER(Batch)]
     library.torchvitals_gather.argtypes = [ctypes.POINTER(Gather)]
     library.torchvitals_gather.restype = None
+    library.torchvitals_same.argtypes = [ctypes.POINTER(Gather)]
     library.torchvitals_simd.restype = ctypes.c_char_p
     library.torchvitals_use.argtypes = [ctypes.c_char_p]
     return library

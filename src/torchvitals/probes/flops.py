@@ -1,0 +1,362 @@
+"""`FlopCounter`: the floating-point operations of one optimizer step, counted once.
+
+    flops of a step = Σ over its forward calls (3 × forward flops of the call)
+
+A multiply-add is two operations; matrix products, convolutions, attention and recurrent layers are
+counted by their formulas, what is elementwise is not. The backward pass is taken as twice the
+forward, the usual convention of MFU: recomputation under activation checkpointing is not counted,
+what frozen layers save is not taken off. A model without trainable parameters counts once. Only
+calls in training mode with gradients on count, and all micro-batches of the step do.
+
+While a step is counted, two hooks stand on all modules (docs/decisions/0005-global-forward-hook.md
+says why not on the model) and a dispatch mode sees each operator of a call. Its formulas are those
+of torch.utils.flop_counter. torch's own `FlopCounterMode` would not do here: a compiled function
+that first runs under it stays uncompiled for good, `flex_attention` raises under it, and it runs
+decompositions in place of the kernels of the run. Ours calls every operator as it came.
+
+Compiled models are not counted: their operators are not to be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from threading import get_ident
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils.flop_counter import flop_registry
+from torch.utils.hooks import RemovableHandle
+
+from torchvitals.probes.activations import is_compiled
+
+BACKWARD = 2
+"""A backward pass as multiples of the forward: one product for the inputs, one for the weights."""
+
+MAX_IDLE_STEPS = 16
+"""Steps without a call of the models after which the counter gives up waiting for one."""
+
+_current_graph_task_id = torch._C._current_graph_task_id
+_composite_key = torch._C.DispatchKey.CompositeImplicitAutograd
+
+_counting: FlopCounter | None = None
+"""Whose mode is in force: two monitors of one model take turns, as modes must nest."""
+
+
+class FlopCounter:
+    """Waits for a whole step, counts it, tells the number and is gone."""
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        on_counted: Callable[[int], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        self._roots = frozenset(models)
+        self._on_counted = on_counted
+        self._on_error = on_error
+        self._handles: list[RemovableHandle] = []
+        self._tally: Tally | None = None
+        self._caller: nn.Module | None = None
+        self._depth = 0
+        self._thread = 0
+        self._idle = 0
+        self._forget()
+        self.flops: int | None = None
+        """Of one step; None until it is known."""
+
+    def open(self) -> bool:
+        """Count the step that begins now; False if parts of the models are compiled."""
+        if self._handles:
+            return True
+        if any(has_compiled(root) or calls_compiled(root) for root in self._roots):
+            return False
+        self._forget()
+        self._handles = [
+            register_module_forward_pre_hook(self._before),
+            register_module_forward_hook(self._after, always_call=True),
+        ]
+        return True
+
+    def begin_step(self) -> None:
+        """Forget calls seen so far: they belong to another step."""
+        self._recover()
+        self._forget()
+
+    def end_step(self) -> int | None:
+        """Its count if it was seen as a whole; else None, and the next is tried."""
+        if not self._handles or self._recover():
+            return None
+        calls, total, missed = self._calls, self._total, self._missed
+        self._forget()
+        if missed:
+            return None
+        if calls == 0:
+            self._idle += 1
+            # Compiled in place since open(): the hooks are not called, and would only slow it down.
+            if self._idle >= MAX_IDLE_STEPS or any(map(has_compiled, self._roots)):
+                self.close()
+            return None
+        self.close()
+        if total == 0:
+            # Nothing with a formula: custom kernels, or replicas in other threads.
+            return None
+        self.flops = total
+        self._on_counted(total)
+        return total
+
+    def close(self) -> None:
+        """Take the hooks away, whether a step was counted or not."""
+        self._recover()
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _forget(self) -> None:
+        self._calls = self._total = 0
+        self._missed = False
+
+    def _before(self, module: nn.Module, _args: Any) -> None:
+        # In a graph that is being compiled there is nothing to count, and nothing of us to trace.
+        if torch.compiler.is_compiling():
+            return
+        if module not in self._roots:
+            if is_compiled(module) and getattr(module, "_orig_mod", None) in self._roots:
+                self.close()
+            return
+        try:
+            if self._caller is None:
+                if module.training and torch.is_grad_enabled() and _current_graph_task_id() == -1:
+                    self._enter(module)
+            elif self._thread != get_ident():
+                self._missed = True
+            elif module is self._caller:
+                self._depth += 1
+        except Exception as error:  # nothing may reach the training from here
+            self._fail(error)
+
+    def _after(self, module: nn.Module, _args: Any, _output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if module is not self._caller or self._thread != get_ident():
+            return
+        if self._depth:
+            self._depth -= 1
+            return
+        try:
+            self._take(module)
+        except Exception as error:  # nothing may reach the training from here
+            self._fail(error)
+
+    def _enter(self, module: nn.Module) -> None:
+        global _counting
+        if has_compiled(module):
+            self.close()
+        elif _counting is not None:
+            self._missed = True
+        else:
+            tally = Tally()
+            tally.__enter__()  # type: ignore[no-untyped-call]
+            _counting, self._tally = self, tally
+            self._caller, self._thread, self._depth = module, get_ident(), 0
+
+    def _take(self, module: nn.Module) -> None:
+        tally = self._leave()
+        if tally.error is not None:
+            raise tally.error
+        trains = any(p.requires_grad for p in module.parameters())
+        self._calls += 1
+        self._total += tally.flops * (1 + BACKWARD if trains else 1)
+
+    def _leave(self) -> Tally:
+        global _counting
+        tally, self._tally, self._caller, _counting = self._tally, None, None, None
+        assert tally is not None
+        tally.leave()
+        return tally
+
+    def _recover(self) -> bool:
+        """True after a call that never came to its end, by Ctrl-C say; what it left is undone."""
+        if self._tally is None:
+            return False
+        self._forget()
+        try:
+            self._leave()
+        except Exception as error:  # nothing may reach the training from here
+            self._fail(error)
+        return True
+
+    def _fail(self, error: Exception) -> None:
+        self.close()
+        self._on_error(error)
+
+
+class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the operations of every operator called while it is in force."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+        self.error: Exception | None = None
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Under others torch.compile gives functions up, for good."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Else the first operator counted would import the compiler: more than a second."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call the operator as it came, then look up its formula."""
+        kwargs = kwargs or {}
+        if types:
+            # A tensor subclass, a shard say: what it does to the tensors inside comes here again.
+            return NotImplemented
+        if torch.is_inference_mode_enabled() and is_composite(func):
+            # In inference mode these come whole; their parts are what has formulas.
+            with self:
+                return func._op_dk(_composite_key, *args, **kwargs)
+        out = func(*args, **kwargs)
+        if self.error is None:
+            try:
+                self.flops += flops_of(func, args, kwargs, out)
+            except Exception as error:  # told when the call is over
+                self.error = error
+        return out
+
+    def leave(self) -> None:
+        """End it. Only the mode entered last can be: one that stays counts no more."""
+        if _get_current_dispatch_mode() is not self:
+            self.error = RuntimeError("a dispatch mode entered during the forward was not left")
+            raise self.error
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+
+def flops_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
+    """Operations of one call of an operator; 0 without a formula."""
+    operator = getattr(func, "_overloadpacket", func)
+    formula = FORMULAS.get(operator)
+    if formula is not None:
+        return formula(args, out)
+    known: Any = flop_registry.get(operator)
+    return 0 if known is None else int(known(*args, **kwargs, out_val=out))
+
+
+def is_composite(func: Any) -> bool:
+    """Whether an operator is made of others."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
+    name: str = func.name()  # type: ignore[no-untyped-call]
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, _composite_key)
+
+
+def attention_flops(args: Sequence[Any], _out: Any) -> int:
+    """Q·Kᵀ and P·V, in full also when causal: as in torch and in most published numbers."""
+    query, key, value = (tuple(tensor.shape) for tensor in args[:3])
+    return int(2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1]))
+
+
+def grouped_mm_flops(args: Sequence[Any], _out: Any) -> int:
+    """One product an expert: rows are shared out among the experts, or each has its own."""
+    a, b = args[0], args[1]
+    groups = a.shape[0] if a.dim() == b.dim() == 3 else 1
+    return int(2 * groups * a.shape[-2] * a.shape[-1] * b.shape[-1])
+
+
+def cell_flops(args: Sequence[Any], _out: Any) -> int:
+    """One direction of a recurrent layer: every row and time step meets both matrices."""
+    return int(2 * prod(args[0].shape[:-1]) * (args[1].numel() + args[2].numel()))
+
+
+def recurrent_flops(args: Sequence[Any], _out: Any) -> int:
+    """All layers and directions at once."""
+    weights = sum(weight.numel() for weight in args[1] if weight.dim() == 2)
+    return int(2 * prod(args[0].shape[:-1]) * weights)
+
+
+_FORMULAS: dict[str, Callable[[Sequence[Any], Any], int]] = {
+    "_scaled_dot_product_flash_attention": attention_flops,
+    "_scaled_dot_product_flash_attention_for_cpu": attention_flops,
+    "_scaled_dot_product_efficient_attention": attention_flops,
+    "_scaled_dot_product_cudnn_attention": attention_flops,
+    "_scaled_dot_product_fused_attention_overrideable": attention_flops,
+    "_grouped_mm": grouped_mm_flops,
+    "mkldnn_rnn_layer": cell_flops,
+    "_cudnn_rnn": recurrent_flops,
+    "miopen_rnn": recurrent_flops,
+}
+
+FORMULAS: dict[Any, Callable[[Sequence[Any], Any], int]] = {
+    getattr(torch.ops.aten, name): formula
+    for name, formula in _FORMULAS.items()
+    if hasattr(torch.ops.aten, name)
+}
+"""What torch's table lacks, or in some of its versions refuses (fewer key than query heads)."""
+
+
+def has_compiled(model: nn.Module) -> bool:
+    """Whether a module of the model is compiled."""
+    return any(map(is_compiled, model.modules()))
+
+
+def calls_compiled(model: nn.Module) -> bool:
+    """Whether the code of the model's classes names a compiled function.
+
+    Followed through the functions of the packages these classes are from. What is reached another
+    way stays unseen: it runs compiled as ever, and the count lacks what was fused there.
+    """
+    classes = {cls for module in model.modules() for cls in type(module).__mro__}
+    packages = {package(cls.__module__) for cls in classes} - {"torch", "builtins"}
+    waiting = [
+        value
+        for cls in classes
+        if package(cls.__module__) in packages
+        for value in vars(cls).values()
+        if isinstance(value, FunctionType)
+    ]
+    seen = set(waiting)
+    while waiting:
+        for named in named_functions(waiting.pop()):
+            if "_torchdynamo_orig_callable" in vars(named):
+                if "_torchdynamo_disable" not in vars(named):
+                    return True
+            elif named not in seen and package(named.__module__) in packages:
+                seen.add(named)
+                waiting.append(named)
+    return False
+
+
+def named_functions(function: FunctionType) -> Iterator[FunctionType]:
+    """Functions named in the code of another: globals, and what it takes from imported modules."""
+    names = set(names_in(function.__code__))
+    for name in names:
+        value = function.__globals__.get(name)
+        if isinstance(value, ModuleType) and package(value.__name__) != "torch":
+            inside = [vars(value).get(inner) for inner in names]
+        else:
+            inside = [value]
+        yield from (found for found in inside if isinstance(found, FunctionType))
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """Names a function, and what is defined inside it, refers to."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names_in(constant)
+
+
+def package(module: str | None) -> str:
+    """The top of a module's dotted name."""
+    return (module or "").partition(".")[0]

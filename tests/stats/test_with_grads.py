@@ -1,0 +1,71 @@
+"""Gradients measured in the same pass as the change of the weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from torchvitals.stats.backend import Bins, choose_backend
+
+SHAPES = [(3,), (64, 64), (300, 257), (5000,), (200_000,), ()]
+
+
+def lists(dtype: torch.dtype):
+    generator = torch.Generator().manual_seed(3)
+    new = [torch.randn(shape, generator=generator).to(dtype) for shape in SHAPES]
+    old = [tensor + 0.01 for tensor in new]
+    grads = [(1e-3 * torch.randn(shape, generator=generator)).to(dtype) for shape in SHAPES]
+    return new, old, grads
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("stride", [1, 7])
+def test_one_pass_gives_what_two_give(backend, dtype, stride):
+    new, old, grads = lists(dtype)
+    grads[2].view(-1)[5] = float("nan")
+    grads[3].view(-1)[7] = float("inf")
+    chosen = choose_backend(backend)
+    apart, together = Bins(stride), Bins(stride)
+    expected = chosen.measure(grads, bins=apart).host().sums
+    found = chosen.measure_update(
+        new, old, grads, bins=Bins(stride), delta_bins=Bins(stride), with_grads=True,
+        grad_bins=together,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found.host().grad_sums, expected)
+    np.testing.assert_array_equal(together.host(), apart.host())
+    plain = chosen.measure_update(new, old, grads).host()
+    np.testing.assert_array_equal(found.sums, plain.sums)
+    np.testing.assert_array_equal(found.delta_sums, plain.delta_sums)
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_gradients_that_cannot_ride_along_are_measured_by_themselves(backend):
+    new, old, grads = lists(torch.float32)
+    grads[1] = grads[1].t()
+    grads[3] = grads[3].double()
+    chosen = choose_backend(backend)
+    apart, together = Bins(7), Bins(7)
+    expected = chosen.measure(grads, bins=apart).host().sums
+    found = chosen.measure_update(new, old, grads, with_grads=True, grad_bins=together)
+    np.testing.assert_allclose(found.host().grad_sums, expected, rtol=1e-12)
+    np.testing.assert_array_equal(together.host(), apart.host())
+
+
+def test_bins_are_right_from_call_to_call_whatever_range_the_last_tensor_had():
+    """The kernel clears only the codes a tensor used: nothing of one may reach the next."""
+    native, exact = choose_backend("native"), choose_backend("torch")
+    tensors = [
+        torch.full((5000,), 3e38),
+        torch.linspace(-1e-3, 1e-3, 5000),
+        torch.tensor([float("nan"), 1.0, -1e-30, float("-inf")] * 2000),
+        torch.full((3000,), 1e-42),
+        torch.linspace(-1e4, 1e4, 9000),
+    ]
+    for order in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 1, 3, 0, 4]):
+        counted, expected = Bins(1), Bins(1)
+        picked = [tensors[k] for k in order]
+        native.measure(picked, bins=counted)
+        exact.measure(picked, bins=expected)
+        np.testing.assert_array_equal(counted.host(), expected.host())
