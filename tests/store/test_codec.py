@@ -22,7 +22,7 @@ def test_values_come_back_bit_for_bit(words):
     np.testing.assert_array_equal(back.view(np.uint32), words)
     lanes = codec.open_values(blob, *words.shape)
     for at in (0, words.shape[1] // 2, words.shape[1] - 1):
-        np.testing.assert_array_equal(codec.take_row(lanes, at).view(np.uint32), words[:, at])
+        np.testing.assert_array_equal(codec.take_row([lanes], at).view(np.uint32), words[:, at])
     for at in range(words.shape[0]):
         np.testing.assert_array_equal(codec.take_column(lanes, at).view(np.uint32), words[at])
     some = np.array([words.shape[0] - 1, 0])

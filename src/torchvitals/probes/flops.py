@@ -19,10 +19,9 @@ Compiled models are not counted: their operators are not to be seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from threading import get_ident
-from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -33,6 +32,7 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.hooks import RemovableHandle
 
 from torchvitals.probes.activations import is_compiled
+from torchvitals.probes.compiled import calls_compiled, compiled_modules, has_compiled
 
 BACKWARD = 2
 """A backward pass as multiples of the forward: one product for the inputs, one for the weights."""
@@ -41,6 +41,7 @@ MAX_IDLE_STEPS = 16
 """Steps without a call of the models after which the counter gives up waiting for one."""
 
 _current_graph_task_id = torch._C._current_graph_task_id
+_no_dispatch = torch._C._disabled_torch_dispatch_impl
 _composite_key = torch._C.DispatchKey.CompositeImplicitAutograd
 
 _counting: FlopCounter | None = None
@@ -59,6 +60,7 @@ class FlopCounter:
         self._roots = frozenset(models)
         self._on_counted = on_counted
         self._on_error = on_error
+        self._armed = False
         self._handles: list[RemovableHandle] = []
         self._tally: Tally | None = None
         self._caller: nn.Module | None = None
@@ -70,22 +72,34 @@ class FlopCounter:
         """Of one step; None until it is known."""
 
     def open(self) -> bool:
-        """Count the step that begins now; False if parts of the models are compiled."""
-        if self._handles:
-            return True
-        if any(has_compiled(root) or calls_compiled(root) for root in self._roots):
-            return False
-        self._forget()
-        self._handles = [
-            register_module_forward_pre_hook(self._before),
-            register_module_forward_hook(self._after, always_call=True),
-        ]
-        return True
+        """Wait for a step to begin; False, and no count, if parts of the models are compiled.
+
+        The hooks come with `begin_step`. Call that first when a step is over: a model is often
+        compiled between watch() and its first call, and then torch warns of hooks like ours.
+        """
+        self._armed = self.flops is None and not (
+            any(has_compiled(root) or calls_compiled(root) for root in self._roots)
+            or any(map(self._holds_root, compiled_modules()))
+        )
+        return self._armed
 
     def begin_step(self) -> None:
-        """Forget calls seen so far: they belong to another step."""
+        """Calls from here on belong to a new step."""
+        if not self._armed:
+            return
         self._recover()
         self._forget()
+        if any(map(has_compiled, self._roots)):
+            self.close()
+        elif self._handles:
+            return
+        elif any(map(self._holds_root, compiled_modules())):
+            self.close()
+        else:
+            self._handles = [
+                register_module_forward_pre_hook(self._before),
+                register_module_forward_hook(self._after, always_call=True),
+            ]
 
     def end_step(self) -> int | None:
         """Its count if it was seen as a whole; else None, and the next is tried."""
@@ -97,8 +111,7 @@ class FlopCounter:
             return None
         if calls == 0:
             self._idle += 1
-            # Compiled in place since open(): the hooks are not called, and would only slow it down.
-            if self._idle >= MAX_IDLE_STEPS or any(map(has_compiled, self._roots)):
+            if self._idle >= MAX_IDLE_STEPS:
                 self.close()
             return None
         self.close()
@@ -111,6 +124,7 @@ class FlopCounter:
 
     def close(self) -> None:
         """Take the hooks away, whether a step was counted or not."""
+        self._armed = False
         self._recover()
         for handle in self._handles:
             handle.remove()
@@ -120,12 +134,15 @@ class FlopCounter:
         self._calls = self._total = 0
         self._missed = False
 
+    def _holds_root(self, module: nn.Module) -> bool:
+        return not self._roots.isdisjoint(module.modules())
+
     def _before(self, module: nn.Module, _args: Any) -> None:
         # In a graph that is being compiled there is nothing to count, and nothing of us to trace.
         if torch.compiler.is_compiling():
             return
         if module not in self._roots:
-            if is_compiled(module) and getattr(module, "_orig_mod", None) in self._roots:
+            if is_compiled(module) and self._holds_root(module):
                 self.close()
             return
         try:
@@ -220,7 +237,7 @@ class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Call the operator as it came, then look up its formula."""
         kwargs = kwargs or {}
-        if types:
+        if any(kind.__torch_dispatch__ is not _no_dispatch for kind in types):
             # A tensor subclass, a shard say: what it does to the tensors inside comes here again.
             return NotImplemented
         if torch.is_inference_mode_enabled() and is_composite(func):
@@ -303,60 +320,3 @@ FORMULAS: dict[Any, Callable[[Sequence[Any], Any], int]] = {
     if hasattr(torch.ops.aten, name)
 }
 """What torch's table lacks, or in some of its versions refuses (fewer key than query heads)."""
-
-
-def has_compiled(model: nn.Module) -> bool:
-    """Whether a module of the model is compiled."""
-    return any(map(is_compiled, model.modules()))
-
-
-def calls_compiled(model: nn.Module) -> bool:
-    """Whether the code of the model's classes names a compiled function.
-
-    Followed through the functions of the packages these classes are from. What is reached another
-    way stays unseen: it runs compiled as ever, and the count lacks what was fused there.
-    """
-    classes = {cls for module in model.modules() for cls in type(module).__mro__}
-    packages = {package(cls.__module__) for cls in classes} - {"torch", "builtins"}
-    waiting = [
-        value
-        for cls in classes
-        if package(cls.__module__) in packages
-        for value in vars(cls).values()
-        if isinstance(value, FunctionType)
-    ]
-    seen = set(waiting)
-    while waiting:
-        for named in named_functions(waiting.pop()):
-            if "_torchdynamo_orig_callable" in vars(named):
-                if "_torchdynamo_disable" not in vars(named):
-                    return True
-            elif named not in seen and package(named.__module__) in packages:
-                seen.add(named)
-                waiting.append(named)
-    return False
-
-
-def named_functions(function: FunctionType) -> Iterator[FunctionType]:
-    """Functions named in the code of another: globals, and what it takes from imported modules."""
-    names = set(names_in(function.__code__))
-    for name in names:
-        value = function.__globals__.get(name)
-        if isinstance(value, ModuleType) and package(value.__name__) != "torch":
-            inside = [vars(value).get(inner) for inner in names]
-        else:
-            inside = [value]
-        yield from (found for found in inside if isinstance(found, FunctionType))
-
-
-def names_in(code: CodeType) -> Iterator[str]:
-    """Names a function, and what is defined inside it, refers to."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from names_in(constant)
-
-
-def package(module: str | None) -> str:
-    """The top of a module's dotted name."""
-    return (module or "").partition(".")[0]

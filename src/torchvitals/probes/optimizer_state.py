@@ -141,11 +141,8 @@ class OptimizerState:
         )
 
     def shape(self, raw: OptimizerRaw) -> Hashable:
-        """Which optimizers stepped and which moments were sampled."""
-        return (
-            tuple((first, len(numbers)) for first, numbers in raw.groups),
-            tuple((tuple(m.lines), m.starts.tobytes()) for m in raw.moments),
-        )
+        """Which optimizers stepped. Moments are not sampled at each, and stack by themselves."""
+        return tuple((first, len(numbers)) for first, numbers in raw.groups)
 
     def values(self, raws: Sequence[OptimizerRaw], _notes: Notes) -> NDArray[np.float32]:
         """(steps, columns)."""
@@ -156,9 +153,15 @@ class OptimizerState:
                     if number is not None:
                         row[place] = float(number)
         table = blank((len(raws), len(self._adam), len(MOMENT_STATS)))
-        for moments in zip(*(raw.moments for raw in raws), strict=True):
-            places = [self._place[line] for line in moments[0].lines]
-            table[:, places] = to_float32(health(moments))
+        alike: dict[Hashable, list[tuple[int, Moments]]] = {}
+        for row, raw in enumerate(raws):
+            for moments in raw.moments:
+                kind = (tuple(moments.lines), moments.starts.tobytes())
+                alike.setdefault(kind, []).append((row, moments))
+        for found in alike.values():
+            places = np.array([self._place[line] for line in found[0][1].lines])
+            rows = np.array([row for row, _ in found])
+            table[rows[:, None], places] = to_float32(health([m for _, m in found]))
         return np.concatenate([groups, table.reshape(len(raws), -1)], axis=1)
 
     def take_bins(self) -> Distributions:

@@ -40,6 +40,7 @@ class Roster:
         self._sizes: list[int] = []
         self._parameters: list[Tensor] = []
         self._grads: list[Any] = []
+        self._layout: Any = None
         self._before: Stepping | None = None
         self._versions: list[int | None] = []
         self._quiet: bool | None = None
@@ -80,14 +81,20 @@ class Roster:
         groups = self._optimizer.param_groups
         sizes = [len(group["params"]) for group in groups]
         if sizes != self._sizes:
-            self._sizes = sizes
+            self._sizes, self._layout = sizes, None
             self._parameters = [p for group in groups for p in group["params"]]
         grads: list[Any] = [p.grad for p in self._parameters]
         whole = all(grad is not None for grad in grads)
         if len(grads) != len(self._grads) or not all(map(is_, grads, self._grads)):
             # After the step they are the same tensors as before it: prepared once.
-            self._grads = self._backend.fixed(grads) if whole else grads
+            self._grads = self._prepared(grads) if whole else grads
         return Stepping(number, self._parameters, self._grads, whole)
+
+    def _prepared(self, grads: list[Tensor]) -> list[Tensor]:
+        """The backend's list; gradients are other tensors each step, of the same sizes."""
+        if self._layout is None:
+            self._layout = self._backend.layout(grads)
+        return self._backend.fixed(grads, layout=self._layout)
 
     def rest(self) -> None:
         """Let go of the gradients: the training may want their memory back."""

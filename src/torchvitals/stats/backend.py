@@ -93,10 +93,13 @@ class Backend(Protocol):
 
     name: str
 
-    def fixed(self, tensors: Iterable[Tensor], *, ours: bool = False) -> list[Tensor]:
+    def fixed(
+        self, tensors: Iterable[Tensor], *, ours: bool = False, layout: Any = None
+    ) -> list[Tensor]:
         """The same list, prepared for tensors that are measured again and again.
 
-        `ours`: buffers of the monitor's own, which never move.
+        `ours`: buffers of the monitor's own, which never move. `layout`: what `layout()` made of
+        a list of the same shapes.
         """
 
     def layout(self, tensors: Sequence[Tensor]) -> Any:

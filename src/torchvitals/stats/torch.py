@@ -27,7 +27,9 @@ class TorchBackend:
 
     name = "torch"
 
-    def fixed(self, tensors: Iterable[Tensor], *, ours: bool = False) -> list[Tensor]:
+    def fixed(
+        self, tensors: Iterable[Tensor], *, ours: bool = False, layout: object = None
+    ) -> list[Tensor]:
         """The same list: there is nothing to prepare."""
         return list(tensors)
 

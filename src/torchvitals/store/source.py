@@ -198,20 +198,17 @@ class Source:
             raw: Floats = self._tail_values(piece)[row]
             return raw
         width = len(piece.layout.columns)
-        # One blob at a time: memory that is used again is much faster than fresh memory.
         found = self._connection.execute(
             "SELECT part, data FROM parts WHERE block = ? ORDER BY part", (piece.block,)
         )
-        pieces = [np.empty(0, dtype=np.float32)]
+        parts = []
         for part, blob in found:
             columns = min(PART_COLUMNS, width - part * PART_COLUMNS)
             what = f"part {part} of block {piece.block}"
-            lanes = self._decoded(what, codec.open_values, blob, columns, piece.num_rows)
-            pieces.append(codec.take_row(lanes, row))
-        line = np.concatenate(pieces)
-        if len(line) != width:
+            parts.append(self._decoded(what, codec.open_values, blob, columns, piece.num_rows))
+        if sum(len(lanes.noisy) for lanes in parts) != width:
             raise self._corrupt(f"block {piece.block}", "some of its parts are missing")
-        return line
+        return codec.take_row(parts, row) if parts else np.empty(0, dtype=np.float32)
 
     def counts(self, piece: Piece, position: int, *, keep: bool = True) -> Counts:
         """The histograms of one site, shape (rows, NUM_BINS)."""

@@ -55,9 +55,11 @@ class NativeBackend:
         self._activities: dict[int, tuple[Any, NDArray[np.void]]] = {}
         self._single = Single(self)
 
-    def fixed(self, tensors: Iterable[Tensor], *, ours: bool = False) -> FixedTensors:
+    def fixed(
+        self, tensors: Iterable[Tensor], *, ours: bool = False, layout: Layout | None = None
+    ) -> FixedTensors:
         """The same list, for tensors that are measured again and again."""
-        return FixedTensors(tensors, ours=ours)
+        return FixedTensors(tensors, ours=ours, like=layout)
 
     def layout(self, tensors: Sequence[Tensor]) -> Layout:
         """Sizes and dtypes of lists that come anew each time with these shapes."""
@@ -210,12 +212,15 @@ class FixedTensors(list[Tensor]):
     """A list of tensors that stays the same from step to step: its table is made once.
 
     Only the addresses are asked for again; a tensor that moved has the table made anew. Buffers
-    that are `ours` never move.
+    that are `ours` never move. `like`: the layout of an earlier list of the same sizes.
     """
 
-    def __init__(self, tensors: Iterable[Tensor], *, ours: bool = False) -> None:
+    def __init__(
+        self, tensors: Iterable[Tensor], *, ours: bool = False, like: Layout | None = None
+    ) -> None:
         super().__init__(tensors)
         self._ours = ours
+        self._like = like
         self._table: Table | None = None
         self.addresses: list[int] = []
         """Where the tensors were when the table was last asked for."""
@@ -229,7 +234,8 @@ class FixedTensors(list[Tensor]):
         except RuntimeError:  # a sparse tensor has no one address
             return Table(list(self))
         if self._table is None or addresses != self.addresses:
-            self._table, self.addresses = Table(list(self)), addresses
+            self._table = Table(list(self)) if self._like is None else self._like.table(self)
+            self.addresses = addresses
         return self._table
 
 
@@ -297,15 +303,16 @@ class Layout:
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._dtypes = list(map(_dtype, tensors))
+        self._dtypes, self._sizes = list(map(_dtype, tensors)), list(map(_numel, tensors))
         table = Table(tensors)
         self._table = None if table.copied else table
         table.tensors = []  # they are not ours to keep alive
 
     def table(self, tensors: Sequence[Tensor]) -> Table:
-        """The table of these tensors; the caller answers for their sizes."""
+        """The table of these tensors: this one with their addresses, or one of their own."""
         if (
             self._table is None
+            or list(map(_numel, tensors)) != self._sizes
             or list(map(_dtype, tensors)) != self._dtypes
             or not all(map(_is_cpu, tensors))
             or {torch.strided} != set(map(_layout, tensors))
