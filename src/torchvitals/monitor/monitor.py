@@ -13,30 +13,37 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from torchvitals.monitor.loader import WatchedLoader
+from torchvitals.monitor.logbook import Logbook
+from torchvitals.monitor.pace import Pace
 from torchvitals.monitor.probe_set import Probes
+from torchvitals.monitor.ranks import Ranks
 from torchvitals.monitor.recorder import Histograms, Logged, Packet, Recorder
-from torchvitals.monitor.scalars import as_number
 from torchvitals.monitor.steps import Steps
 from torchvitals.monitor.wall import Wall
 from torchvitals.probes.clipping import ClipCatcher
+from torchvitals.probes.clocks import Clocks
+from torchvitals.probes.machine import MachineSampler
 from torchvitals.probes.probe import Probe
 from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.updates import Updates
-from torchvitals.record import ConfigError, Event, StoreError
+from torchvitals.record import ConfigError, Key, StoreError
 from torchvitals.stats.backend import Backend
 from torchvitals.store.history import History, open_run
 from torchvitals.store.writer import RunWriter
 
 log = logging.getLogger("torchvitals")
+
+Batch = TypeVar("Batch")
 
 HISTOGRAMS_S = 1.0
 """Histograms of monitored steps closer together than this are added up and stored as one."""
@@ -55,6 +62,12 @@ class Monitor:
         steps: Steps,
         num_parameters: int,
         make_probes: Callable[[Callable[[Exception], None], Callable[[], None]], Probes],
+        models: Sequence[nn.Module],
+        parameters: Sequence[Tensor],
+        ranks: Ranks,
+        clocks: bool,
+        machine: bool,
+        samples_every: int,
     ) -> None:
         self.path = path
         """The run's folder."""
@@ -67,7 +80,6 @@ class Monitor:
         self._histograms_at = 0.0
         self._last_measured = steps.current
         self._closed = False
-        self._logs_ahead: bool | None = None
         self._spent = 0.0
         self._riding = False
         """The gradients of the step under way are measured together with the weights' change."""
@@ -83,6 +95,14 @@ class Monitor:
         self._probes = make_probes(
             lambda error: self._wall.failed("activations", error), self.note_not_seen
         )
+        self._ranks = ranks
+        self._logbook = Logbook(self._recorder, steps, ranks, samples_every=samples_every)
+        self._pace: Pace | None = None
+        if clocks:
+            self._pace = Pace(models, parameters, backend, self._wall, on_flops=self._note_flops)
+        self._machine: MachineSampler | None = None
+        if machine:
+            self._machine = MachineSampler(self._sampled, folder=path if self._stored else None)
         self._catcher: ClipCatcher | None = None
         self._active = steps.monitored(steps.current)
         self._attach()
@@ -116,19 +136,65 @@ class Monitor:
         for it. NaN and Inf are stored as what they are. Several values of a name in one step become
         their mean. `step` overrides the step they belong to.
         """
-        if self._closed:
-            return
-        taken = {name: as_number(name, number) for name, number in numbers.items()}
-        if step is None:
-            if self._logs_ahead is None:
-                self._logs_ahead = not self._steps.has_stepped
-            step = self._steps.current if self._logs_ahead else self._steps.done
-        self._recorder.put(Logged(step, time.time(), taken))
+        if not self._closed:
+            self._logbook.log(numbers, step)
+
+    def log_eval(self, split: str = "val", *, count: float | None = None, **numbers: Any) -> None:
+        """Store the results of an evaluation: ``monitor.log_eval("val", loss=2.1, accuracy=0.4)``.
+
+        With several processes each calls it with the means over its own shard and `count`, the
+        number of samples in it; stored is the exact mean over all of them.
+        """
+        if not self._closed:
+            self._logbook.evaluate(split, numbers, count)
+
+    def log_samples(
+        self, losses: Any, category: Any, weight: Any = None, *, split: str = "train"
+    ) -> None:
+        """Losses of single samples (``reduction="none"``) by category.
+
+        `category` is one label, or one for each sample; `weight` their lengths or numbers of
+        labels. Means Σ w·l / Σ w are stored every `samples_every` steps, at the end of an epoch,
+        and for other splits than "train" at their `log_eval()`.
+        """
+        if not self._closed:
+            self._logbook.samples(split, losses, category, weight)
+
+    def report_samples(self) -> None:
+        """Store the means by category now. With several processes all must call it."""
+        if not self._closed:
+            self._logbook.report()
+
+    def count(self, *, samples: int = 0, tokens: int = 0) -> None:
+        """Say how much is in this step, where it can't be told from the batch."""
+        if self._pace is not None and not self._closed:
+            self._pace.clocks.given(samples, tokens)
+
+    def data(self, loader: Iterable[Batch], *, epochs: int | None = None) -> WatchedLoader[Batch]:
+        """The loader with its waiting on the clock: ``for batch in monitor.data(loader)``.
+
+        Each pass over it is an epoch; `epochs`: how many there will be, for the time left.
+        """
+        return WatchedLoader(
+            loader,
+            self._pace.clocks if self._pace is not None else Clocks(),
+            begin=lambda: self.epoch(of=epochs),
+            end=self._end_epoch,
+        )
+
+    def epoch(self, number: int | None = None, *, of: int | None = None) -> None:
+        """An epoch begins (and the last one ends: means of what was logged in it are stored)."""
+        if not self._closed:
+            self._logbook.epoch(number, of)
+
+    def _end_epoch(self) -> None:
+        if not self._closed:
+            self._logbook.end_epoch()
 
     def event(self, kind: str, text: str, **data: Any) -> None:
         """Note something that happened now: a checkpoint, a changed setting."""
         if not self._closed:
-            self._recorder.put(Event(self._steps.done, time.time(), kind, text, data))
+            self._logbook.event(kind, text, data)
 
     def step(self) -> None:
         """End a step by hand. Only for a model watched without an optimizer."""
@@ -161,6 +227,12 @@ class Monitor:
         if self._closed or os.getpid() != self._pid:
             return
         self._active = False
+        self._logbook.end_epoch()
+        self._logbook.report()
+        if self._machine is not None:
+            self._machine.close()
+        if self._pace is not None:
+            self._pace.close()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -175,6 +247,7 @@ class Monitor:
             self._history.close()
         self._closed = True
         self._recorder.close(status)
+        self._ranks.close()
         _open_monitors.discard(self)
 
     def __enter__(self) -> Monitor:
@@ -204,11 +277,17 @@ class Monitor:
             self._catcher = ClipCatcher(self._before_clip, self._after_clip)
             with self._wall.around("clipping"):
                 self._catcher.install()
+        if self._pace is not None:
+            self._pace.open()
+        if self._machine is not None:
+            self._machine.start()
         self._switch()
         _open_monitors.add(self)
 
     def _switch(self) -> None:
         """See activations for the length of a monitored step, and only then."""
+        if self._pace is not None:
+            self._pace.switch(active=self._active)
         if self._probes.activations is not None:
             if self._active and self._wall.up("activations"):
                 self._probes.activations.open()
@@ -222,6 +301,8 @@ class Monitor:
                 self._depth[number] += 1
                 return None
             self._outer[number], self._depth[number] = sys._getframe(1), 1
+            if self._pace is not None:
+                self._pace.optimizer_begins()
             if self._steps.again(number):
                 self._finish_step()
             if not self._active:
@@ -263,6 +344,8 @@ class Monitor:
             with self._wall.around("updates"):
                 updates.before_step(step)
         self._spent += time.perf_counter() - begun
+        if self._pace is not None:
+            self._pace.ours()
 
     def _can_ride(self, step: Stepping) -> bool:
         """Whether the gradients can be measured in one pass with the weights' change."""
@@ -288,6 +371,8 @@ class Monitor:
             if self._depth[number] > 0:
                 return
             self._outer[number] = None
+            if self._pace is not None:
+                self._pace.optimizer_ends()
             if self._active:
                 self._after_step(number)
             if self._steps.stepped(number):
@@ -310,15 +395,23 @@ class Monitor:
         self._spent += time.perf_counter() - begun
 
     def _finish_step(self) -> None:
+        step = self._steps.current
+        again = self._steps.monitored(step + 1)
         if self._active:
-            begun = time.perf_counter()
-            self._hand_over(begun)
-        self._active = self._steps.monitored(self._steps.advance())
-        if self._active and self._recorder.behind:
-            self._active = False
+            self._hand_over(time.perf_counter(), again=again)
+        elif self._pace is not None:
+            self._pace.end_step(inside=0.0, again=again)
+        self._steps.advance()
+        if self._ranks.world_size > 1 and self._steps.monitored(step):
+            # Asked of the step's number alone, so that all ranks come here together.
+            self._compare_ranks(step)
+        self._logbook.end_step()
+        self._active = again and not self._recorder.behind
         self._switch()
+        if self._pace is not None:
+            self._pace.ours()
 
-    def _hand_over(self, begun: float) -> None:
+    def _hand_over(self, begun: float, *, again: bool) -> None:
         parts: list[tuple[str, Probe, Any]] = []
         for name, probe in self._probes.in_order():
             if self._wall.up(name):
@@ -333,6 +426,9 @@ class Monitor:
         spent = self._spent + inside + time.perf_counter() - begun
         self.overhead_s += spent
         self._spent = 0.0
+        if self._pace is not None:
+            self._pace.end_step(inside=inside, again=again)
+            parts += [part for part in self._pace.parts() if self._wall.up(part[0])]
         now = time.time()
         self._recorder.put(Packet(self._steps.current, now, parts, spent))
         self._last_measured = self._steps.current
@@ -365,6 +461,31 @@ class Monitor:
         if probe is not None:
             with self._wall.around("gradients"):
                 probe.clipped(lines, limit, norm)
+
+    def _compare_ranks(self, step: int) -> None:
+        """Bring every rank's step time, data wait and memory together: a straggler shows."""
+        numbers = {} if self._pace is None else self._pace.recent()
+        if self._machine is not None:
+            numbers["rss_bytes"] = self._machine.latest.get("process_rss_bytes", float("nan"))
+        together = self._ranks.gather(numbers)
+        if together.complete and self._ranks.is_writer:
+            keys = {
+                Key("rank", str(rank), stat): number
+                for rank, found in enumerate(together.value)
+                for stat, number in found.items()
+            }
+            self._recorder.put(Logged(step, time.time(), keys))
+
+    def _sampled(self, readings: dict[str, float]) -> None:
+        """A sample of the machine; on its sampler's thread."""
+        keys = {}
+        for name, value in readings.items():
+            site, _, stat = name.partition("_")
+            keys[Key("machine", site, stat)] = value
+        self._recorder.put(Logged(self._steps.current, time.time(), keys))
+
+    def _note_flops(self, flops: int) -> None:
+        self.event("flops", f"the model computes {flops:.3g} FLOPs a step", flops=flops)
 
     def note_not_seen(self) -> None:
         """Say that the activations of a compiled model are not measured."""

@@ -24,7 +24,7 @@ from torchvitals.monitor.summary import HEADER as SUMMARY
 from torchvitals.monitor.summary import summarize
 from torchvitals.monitor.wall import Wall, strict
 from torchvitals.probes.probe import MAX_HEADERS, Distributions, Notes, Probe
-from torchvitals.record import Event, HistogramRow, Row, StoreError
+from torchvitals.record import Event, HistogramRow, Key, Row, StoreError
 from torchvitals.store.writer import RunWriter
 
 log = logging.getLogger("torchvitals")
@@ -60,14 +60,24 @@ class Histograms:
 
 @dataclass(slots=True)
 class Logged:
-    """Numbers the user logged."""
+    """Numbers that come by themselves: logged by the user, of an evaluation, of the machine."""
 
     step: int
     time: float
-    numbers: Mapping[str, Any]
+    numbers: Mapping[Key, Any] | Callable[[], Mapping[Key, Any]]
+    """Or a function that gives them, called on the recorder's thread."""
 
 
-Item = Packet | Histograms | Logged | Event
+@dataclass(slots=True)
+class EpochEnd:
+    """An epoch is over."""
+
+    step: int
+    time: float
+    number: int
+
+
+Item = Packet | Histograms | Logged | EpochEnd | Event
 
 
 class Recorder:
@@ -168,9 +178,12 @@ class Recorder:
                 self._record()
         elif isinstance(item, Logged):
             newest = self._book.newest
-            self._book.add(item.step, item.time, item.numbers)
+            numbers = item.numbers() if callable(item.numbers) else item.numbers
+            self._book.add(item.step, item.time, numbers)
             if newest is not None and item.step > newest:
                 self._append(self._book.rows(before=item.step))
+        elif isinstance(item, EpochEnd):
+            self._book.end_epoch(item.step, item.time, item.number)
         elif isinstance(item, Histograms):
             self._record_histograms(item)
         elif isinstance(item, Event):

@@ -3,7 +3,7 @@
 `monitor.log()` may stand anywhere in the loop. Whether it speaks of the step just done or of the
 one to come is settled by its first call: before any step of the optimizer means "the one to come",
 and so for the rest of the run. Several values of a name in one step (micro-batches) become their
-mean.
+mean. NaN and Inf are stored as what they are, and make an epoch's mean NaN or Inf too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from torchvitals.record import ConfigError, Key, Row
+from torchvitals.record import SCALAR, ConfigError, Key, Row
 
 
 def as_number(name: str, value: Any) -> Any:
@@ -37,20 +37,31 @@ def as_number(name: str, value: Any) -> Any:
 
 
 class ScalarBook:
-    """Collects logged values until their step is over."""
+    """Collects logged values until their step is over, and those of an epoch until it is."""
 
     def __init__(self) -> None:
-        self._open: dict[int, dict[str, tuple[float, int]]] = {}
+        self._open: dict[int, dict[Key, tuple[float, int]]] = {}
         self._times: dict[int, float] = {}
-        self._headers: dict[tuple[str, ...], tuple[Key, ...]] = {}
+        self._headers: dict[tuple[Key, ...], tuple[Key, ...]] = {}
+        self._epoch: dict[str, tuple[float, int]] = {}
 
-    def add(self, step: int, time: float, numbers: Mapping[str, Any]) -> None:
+    def add(self, step: int, time: float, numbers: Mapping[Key, Any]) -> None:
         """Take in values; device tensors are read here, on the writer's thread."""
         values = self._open.setdefault(step, {})
         self._times[step] = time
-        for name, number in numbers.items():
-            total, count = values.get(name, (0.0, 0))
-            values[name] = (total + float(number), count + 1)
+        for key, number in numbers.items():
+            value = float(number)
+            total, count = values.get(key, (0.0, 0))
+            values[key] = (total + value, count + 1)
+            if key.kind == SCALAR:
+                total, count = self._epoch.get(key.site, (0.0, 0))
+                self._epoch[key.site] = (total + value, count + 1)
+
+    def end_epoch(self, step: int, time: float, number: int) -> None:
+        """Means over everything logged since the last epoch ended become values of that step."""
+        taken, self._epoch = self._epoch, {}
+        means = {Key("epoch", name, "mean"): total / num for name, (total, num) in taken.items()}
+        self.add(step, time, {Key("epoch", "run", "number"): number, **means})
 
     def rows(self, before: int | None = None) -> list[Row]:
         """The rows of all steps before that one (None: all), each handed out once."""
@@ -65,7 +76,7 @@ class ScalarBook:
     def _row(self, step: int) -> Row:
         values = self._open.pop(step)
         names = tuple(values)
-        header = self._headers.setdefault(names, tuple(Key.scalar(name) for name in names))
+        header = self._headers.setdefault(names, names)
         with np.errstate(over="ignore", invalid="ignore"):
             means = np.array([t / n for t, n in values.values()]).astype(np.float32)
         return Row(step, self._times.pop(step), header, means)

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from torchvitals.monitor.environment import describe_run
 from torchvitals.monitor.monitor import Monitor
 from torchvitals.monitor.probe_set import Probes
+from torchvitals.monitor.ranks import Ranks
 from torchvitals.monitor.steps import Steps
 from torchvitals.probes.activations import Activations, is_compiled
 from torchvitals.probes.gradients import Gradients
@@ -52,6 +53,10 @@ def watch(
     config: Any = None,
     resume: bool = False,
     start_step: int | None = None,
+    total_steps: int | None = None,
+    clocks: bool = True,
+    machine: bool = True,
+    samples_every: int = 100,
     backend: str = "auto",
 ) -> Monitor:
     """Watch a training from the inside and keep what is seen in one file.
@@ -83,7 +88,13 @@ def watch(
         config: the run's own settings to keep (a dict, dataclass or namespace).
         resume: go on with a run that is there already; steps continue after its last one.
         start_step: steps done before this attempt, if the checkpoint knows better than the file.
+        total_steps: how many steps there will be, for the time left.
+        clocks: where each step's time goes, throughput, model FLOPs, gradient noise scale.
+        machine: sample memory, processors and accelerators from the background.
+        samples_every: steps between two reports of the losses by category (`log_samples`).
         backend: "native", "torch", or the best there is.
+
+    With several processes (torch.distributed initialised) all call watch(); rank 0 writes the run.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -95,6 +106,10 @@ def watch(
         raise ConfigError(f"histograms must be 'sampled', 'full' or False, got {histograms!r}")
     if updates not in {"sampled", "exact", False}:
         raise ConfigError(f"updates must be 'sampled', 'exact' or False, got {updates!r}")
+    if samples_every < 1:
+        raise ConfigError(f"samples_every must be at least 1, got {samples_every}")
+    if total_steps is not None and total_steps < 1:
+        raise ConfigError(f"total_steps must be at least 1, got {total_steps}")
     if sample_size < 1:
         raise ConfigError(f"sample_size must be at least 1, got {sample_size}")
     stride = _STRIDES[histograms]
@@ -108,6 +123,8 @@ def watch(
         "every": every, "activations": activations, "gradients": gradients,
         "parameters": parameters, "updates": updates, "optimizer_state": optimizer_state,
         "histograms": histograms, "sample_size": sample_size, "backend": chosen_backend.name,
+        "total_steps": total_steps, "clocks": clocks, "machine": machine,
+        "samples_every": samples_every,
     }  # fmt: skip
     path = Path(run) if run is not None else _default_path(next(iter(models.values())))
     info = describe_run(path.name, tree, optimizers, config=config, watch=settings)
@@ -158,7 +175,8 @@ def watch(
             else None,
         )
 
-    writer = _open_writer(path, info, resume=resume)
+    ranks = Ranks.join()
+    writer = _open_writer(path, info, resume=resume) if ranks.is_writer else None
     last = start_step if start_step is not None else (writer.last_step if writer else None) or 0
     monitor = Monitor(
         path=path,
@@ -168,6 +186,16 @@ def watch(
         steps=Steps(every, len(optimizers), last),
         num_parameters=len(tree.parameters),
         make_probes=make_probes,
+        models=list(models.values()),
+        parameters=[
+            tree.parameters[i].parameter
+            for i in chosen
+            if gradients and tree.parameters[i].parameter.requires_grad
+        ],
+        ranks=ranks,
+        clocks=clocks,
+        machine=machine,
+        samples_every=samples_every,
     )
     if compiled and watched_modules:
         monitor.note_not_seen()

@@ -11,8 +11,8 @@ calls in training mode with gradients on count, and all micro-batches of the ste
 While a step is counted, two hooks stand on all modules (docs/decisions/0005-global-forward-hook.md
 says why not on the model) and a dispatch mode sees each operator of a call. Its formulas are those
 of torch.utils.flop_counter. torch's own `FlopCounterMode` would not do here: a compiled function
-that first runs under it stays uncompiled for good, `flex_attention` raises under it, and it runs
-decompositions in place of the kernels of the run. Ours calls every operator as it came.
+that first runs under it stays uncompiled for good, `flex_attention` raises under it, and it counts
+neither recurrent layers nor attention on processors. Ours calls every operator as it came.
 
 Compiled models are not counted: their operators are not to be seen.
 """
@@ -38,7 +38,7 @@ BACKWARD = 2
 """A backward pass as multiples of the forward: one product for the inputs, one for the weights."""
 
 MAX_IDLE_STEPS = 16
-"""Steps without a call of the models after which the counter gives up waiting for one."""
+"""Steps in which the models were not called, or not as a whole, before the counter gives up."""
 
 _current_graph_task_id = torch._C._current_graph_task_id
 _no_dispatch = torch._C._disabled_torch_dispatch_impl
@@ -77,9 +77,8 @@ class FlopCounter:
         The hooks come with `begin_step`. Call that first when a step is over: a model is often
         compiled between watch() and its first call, and then torch warns of hooks like ours.
         """
-        self._armed = self.flops is None and not (
-            any(has_compiled(root) or calls_compiled(root) for root in self._roots)
-            or any(map(self._holds_root, compiled_modules()))
+        self._armed = self.flops is None and not any(
+            has_compiled(root) or calls_compiled(root) for root in self._roots
         )
         return self._armed
 
@@ -107,9 +106,7 @@ class FlopCounter:
             return None
         calls, total, missed = self._calls, self._total, self._missed
         self._forget()
-        if missed:
-            return None
-        if calls == 0:
+        if missed or calls == 0:
             self._idle += 1
             if self._idle >= MAX_IDLE_STEPS:
                 self.close()
@@ -156,7 +153,7 @@ class FlopCounter:
         except Exception as error:  # nothing may reach the training from here
             self._fail(error)
 
-    def _after(self, module: nn.Module, _args: Any, _output: Any) -> None:
+    def _after(self, module: nn.Module, _args: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
             return
         if module is not self._caller or self._thread != get_ident():
@@ -166,6 +163,8 @@ class FlopCounter:
             return
         try:
             self._take(module)
+            # What torch hands over when the forward raised: the batch may be tried again.
+            self._missed |= output is None
         except Exception as error:  # nothing may reach the training from here
             self._fail(error)
 
@@ -237,9 +236,13 @@ class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Call the operator as it came, then look up its formula."""
         kwargs = kwargs or {}
-        if any(kind.__torch_dispatch__ is not _no_dispatch for kind in types):
-            # A tensor subclass, a shard say: what it does to the tensors inside comes here again.
+        special = [kind for kind in types if kind.__torch_dispatch__ is not _no_dispatch]
+        if any(hasattr(kind, "__tensor_flatten__") for kind in special):
+            # Tensors around tensors, shards say: what they do with those inside comes here again.
             return NotImplemented
+        if special:
+            # Stand-ins without data, on which shards try an operator beforehand.
+            return func(*args, **kwargs)
         if torch.is_inference_mode_enabled() and is_composite(func):
             # In inference mode these come whole; their parts are what has formulas.
             with self:

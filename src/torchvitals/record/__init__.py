@@ -14,14 +14,16 @@ from torchvitals.record.errors import (
     VitalsError,
 )
 from torchvitals.record.event import Event
-from torchvitals.record.key import ROOT, SCALAR, TENSOR_KINDS, Key
+from torchvitals.record.key import KINDS, ROOT, SCALAR, SIGN_KINDS, TENSOR_KINDS, Key
 from torchvitals.record.row import MISSING, Counts, Floats, HistogramRow, Row, is_missing
 from torchvitals.record.run_info import GroupInfo, ModelInfo, ModuleInfo, ParameterInfo, RunInfo
 
 __all__ = [
+    "KINDS",
     "MISSING",
     "ROOT",
     "SCALAR",
+    "SIGN_KINDS",
     "TENSOR_KINDS",
     "ConfigError",
     "CorruptRun",

@@ -35,10 +35,16 @@ class Key(NamedTuple):
         """
         kind, _, rest = text.partition("/")
         site, _, stat = rest.rpartition("/")
-        if kind in TENSOR_KINDS and site and stat:
+        if kind in KINDS and site and stat:
             return cls(kind, site, stat)
         return cls.scalar(text)
 
 
 TENSOR_KINDS = frozenset({"gradient", "parameter", "update", "activation", "optimizer", "summary"})
+"""What is measured of the model and its optimizer."""
+
+SIGN_KINDS = frozenset({"clock", "speed", "machine", "eval", "epoch", "category", "noise", "rank"})
+"""What is measured beside it."""
+
+KINDS = TENSOR_KINDS | SIGN_KINDS
 """Kinds whose texts read ``kind/site/stat``."""

@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
+from torchvitals.curves import Forecast, Schedule, forecast, recognise
 from torchvitals.record.errors import RunNotFound, UnknownKey
 from torchvitals.record.event import Event
 from torchvitals.record.key import Key
@@ -147,7 +148,7 @@ class History:
         `absmax` and percentiles (`p50`, `p99.9`) need not be stored: they are computed from min
         and max, and from the histograms.
         """
-        key = Key.parse(key) if isinstance(key, str) else Key(*key)
+        key = self._key(key)
         with self._snapshot() as source:
             number = source.columns.get(key)
             if number is not None and key.stat != HISTOGRAM_STAT:
@@ -168,7 +169,7 @@ class History:
         stop: int | None = None,
     ) -> Envelope:
         """A series thinned for drawing: at most `points` buckets, no spike and no NaN lost."""
-        key = Key.parse(key) if isinstance(key, str) else Key(*key)
+        key = self._key(key)
         check_points(points)
         with self._snapshot() as source:
             number = source.columns.get(key)
@@ -177,6 +178,25 @@ class History:
                 return drawing.envelope_of_values(*series, points)
             found = self._views(number, attempt, start, stop)
             return drawing.envelope(source, found, number, points)
+
+    def forecast(
+        self, key: Key | str = "loss", *, at: int, attempt: int | None = None
+    ) -> Forecast:
+        """Where a falling curve is heading: its value at step `at` with a 90 % band.
+
+        A power law fitted to what was measured so far; `confident` is False, with a `reason`, where
+        it does not know (docs/curves.md).
+        """
+        steps, values = self.series(key, attempt=attempt)
+        return forecast(steps, values, at)
+
+    def schedule(self, group: str | None = None, *, attempt: int | None = None) -> Schedule:
+        """The learning-rate schedule of a parameter group (None: the first) as it shows so far."""
+        keys = [k for k in self.keys("optimizer", stat="lr") if group in (None, k.site)]
+        if not keys:
+            named = "any group" if group is None else f"group {group!r}"
+            raise UnknownKey(f"no learning rate of {named} was stored")
+        return recognise(*self.series(keys[0], attempt=attempt))
 
     def matrix(
         self,
@@ -331,6 +351,15 @@ class History:
             known = [f"{k}/{s}" for k, s in self.histogram_sites()]
             raise UnknownKey(f"{kind}/{site} has no histograms.{closest(f'{kind}/{site}', known)}")
         return number
+
+    def _key(self, key: Key | str) -> Key:
+        """A key from its text; ``eval/val/loss`` may also be a number somebody logged so."""
+        if not isinstance(key, str):
+            return Key(*key)
+        parsed, scalar = Key.parse(key), Key.scalar(key)
+        with self._snapshot() as source:
+            columns = source.columns
+            return scalar if scalar in columns and parsed not in columns else parsed
 
     def _unknown(self, key: Key) -> UnknownKey:
         known = [str(name) for name in self.keys()]

@@ -1,0 +1,140 @@
+"""`Logbook`: what the user tells the monitor: numbers, evaluations, samples, epochs, events.
+
+Everything here only hands over; reading devices and writing happen on the recorder's thread. With
+several processes, evaluations and samples are summed over the ranks: those calls must be made by
+every rank, in the same order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from torchvitals.monitor.categories import COUNT, NUM_NONFINITE, CategoryBook, CategorySums
+from torchvitals.monitor.ranks import Ranks
+from torchvitals.monitor.recorder import EpochEnd, Logged, Recorder
+from torchvitals.monitor.scalars import as_number
+from torchvitals.monitor.steps import Steps
+from torchvitals.record import ConfigError, Event, Key
+
+TRAIN = "train"
+
+
+class Logbook:
+    """Turns the user's calls into items for the recorder."""
+
+    def __init__(
+        self, recorder: Recorder, steps: Steps, ranks: Ranks, *, samples_every: int
+    ) -> None:
+        self._recorder = recorder
+        self._steps = steps
+        self._ranks = ranks
+        self._samples_every = samples_every
+        self._reported_at = steps.done
+        self._ahead: bool | None = None
+        self._books: dict[str, CategoryBook] = {}
+        self._epoch: int | None = None
+        self._next_epoch = 1
+
+    def log(self, numbers: Mapping[str, Any], step: int | None) -> None:
+        """Numbers of a step."""
+        taken = {Key.scalar(name): as_number(name, number) for name, number in numbers.items()}
+        if step is None:
+            if self._ahead is None:
+                self._ahead = not self._steps.has_stepped
+            step = self._steps.current if self._ahead else self._steps.done
+        self._recorder.put(Logged(step, time.time(), taken))
+
+    def evaluate(self, split: str, numbers: Mapping[str, Any], num: float | None) -> None:
+        """Results of an evaluation: of all ranks, each weighted by its number of samples."""
+        if not numbers:
+            raise ConfigError("log_eval() needs at least one number, for instance loss=…")
+        if num is not None and not num >= 0:
+            raise ConfigError(f"count must be the number of samples evaluated, got {num!r}")
+        taken = {name: as_number(name, number) for name, number in numbers.items()}
+        if self._ranks.world_size > 1:
+            weight = 1.0 if num is None else float(num)
+            # An empty shard has no mean: 0 samples of NaN are still nothing.
+            totals = {
+                name: (float(number) * weight if weight else 0.0, weight)
+                for name, number in taken.items()
+            }
+            found = self._ranks.sum_scalars(totals).value
+            taken = {name: total.mean for name, total in found.items()}
+        keys = {Key("eval", split, name): number for name, number in taken.items()}
+        self._recorder.put(Logged(self._now(), time.time(), keys))
+        if split in self._books:
+            self._report(split)
+
+    def samples(self, split: str, losses: Any, category: Any, weight: Any) -> None:
+        """Losses of single samples, by category."""
+        if split not in self._books:
+            self._books[split] = CategoryBook()
+        self._books[split].add(losses, category, weight)
+
+    def end_step(self) -> None:
+        """A step ended: report the samples when it is time."""
+        if TRAIN in self._books and self._steps.done - self._reported_at >= self._samples_every:
+            self._report(TRAIN)
+
+    def report(self) -> None:
+        """Store what was gathered by category so far."""
+        for split in sorted(self._books):
+            self._report(split)
+
+    def _report(self, split: str) -> None:
+        if split == TRAIN:
+            self._reported_at = self._steps.done
+        step, now, book = self._now(), time.time(), self._books[split]
+        if self._ranks.world_size == 1:
+            sums = book.cut()
+            self._recorder.put(Logged(step, now, lambda: category_keys(split, sums())))
+            return
+        # Ranks meet here, on the training thread: nowhere else are they at the same point.
+        together = self._ranks.sum_labelled(book.take())
+        if together is not None:
+            keys = category_keys(split, together.value)
+            self._recorder.put(Logged(step, now, keys))
+
+    def epoch(self, number: int | None, total: int | None) -> None:
+        """A new epoch begins; the one before, if any, ends."""
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+            raise ConfigError(f"epoch must be a whole number, got {number!r}")
+        if self._epoch is not None:
+            self.end_epoch()
+        self._epoch = number if number is not None else self._next_epoch
+        self._next_epoch = self._epoch + 1
+        of = f" of {total}" if total else ""
+        data = {"epoch": self._epoch, **({"epochs": total} if total else {})}
+        self.event("epoch", f"epoch {self._epoch}{of} begins", data)
+
+    def end_epoch(self) -> None:
+        """The epoch is over: its means are stored."""
+        if self._epoch is None:
+            return
+        self._recorder.put(EpochEnd(self._now(), time.time(), self._epoch))
+        if TRAIN in self._books:
+            self._report(TRAIN)
+        self._epoch = None
+
+    def event(self, kind: str, text: str, data: Mapping[str, Any]) -> None:
+        """Something happened."""
+        self._recorder.put(Event(self._steps.done, time.time(), kind, text, data))
+
+    def _now(self) -> int:
+        """The step that an evaluation or report speaks of: the last one done."""
+        return max(self._steps.done, 1)
+
+
+def category_keys(split: str, sums: CategorySums) -> dict[Key, float]:
+    """Mean loss, number of samples and of non-finite ones of each category."""
+    keys: dict[Key, float] = {}
+    means = sums.means.tolist()
+    for label, mean, line in zip(sums.labels, means, sums.values.tolist(), strict=True):
+        site = label if split == TRAIN else f"{split}:{label}"
+        keys[Key("category", site, "loss")] = mean
+        keys[Key("category", site, "num_samples")] = line[COUNT]
+        if line[NUM_NONFINITE]:
+            keys[Key("category", site, "num_nonfinite")] = line[NUM_NONFINITE]
+    return keys

@@ -1,0 +1,170 @@
+"""`Pace`: the signs that are not tensors: where a step's time goes, throughput, noise scale.
+
+Ties what happens in the loop (a batch arrives, the model is called, backward begins and ends, the
+optimizer steps) to the clocks, on every step; monitored steps add the model's call and the noise
+scale, the second step the count of FLOPs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchvitals.monitor.wall import Wall
+from torchvitals.probes.activations import is_compiled
+from torchvitals.probes.backward import BackwardCatcher
+from torchvitals.probes.batch import size_of
+from torchvitals.probes.call import CallCatcher
+from torchvitals.probes.clocks import (
+    BACKWARD,
+    FORWARD,
+    MONITOR,
+    OPTIMIZER,
+    OTHER,
+    Clocks,
+    cuda_event,
+)
+from torchvitals.probes.flops import FlopCounter
+from torchvitals.probes.noise_scale import NoiseScale
+from torchvitals.probes.peaks import peak_flops
+from torchvitals.probes.probe import Probe
+from torchvitals.stats.backend import Backend
+
+NAME = "clocks"
+"""What the wall calls all of this."""
+
+
+class Pace:
+    """Owns the clocks and whatever stops them."""
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        parameters: Sequence[Tensor],
+        backend: Backend,
+        wall: Wall,
+        *,
+        on_flops: Callable[[int], None],
+    ) -> None:
+        device = next((p.device for m in models for p in m.parameters()), torch.device("cpu"))
+        self.clocks = Clocks(make_event=cuda_event if device.type == "cuda" else None)
+        self._device = device
+        self._wall = wall
+        self._thread = threading.get_ident()
+        self._on_flops = on_flops
+        self._noise = NoiseScale(parameters, backend) if parameters else None
+        self._backward = BackwardCatcher(self._backward_begins, self._backward_ends)
+        compiled = any(map(is_compiled, models))
+        self._call = None if compiled else CallCatcher(models, self._model_called)
+        self._flops: FlopCounter | None = FlopCounter(
+            models, self._counted, lambda error: wall.failed("flops", error)
+        )
+        self._active = False
+        self._steps = 0
+
+    def open(self) -> None:
+        """Start."""
+        self._backward.install()
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._backward.remove()
+        if self._call is not None:
+            self._call.close()
+        if self._flops is not None:
+            self._flops.close()
+            self._flops = None
+
+    def switch(self, *, active: bool) -> None:
+        """Whether the step that begins is monitored."""
+        self._active = active
+        if self._call is not None:
+            if active and self._wall.up(NAME):
+                self._call.open()
+            else:
+                self._call.close()
+
+    def optimizer_begins(self) -> None:
+        """The optimizer is about to step."""
+        self.clocks.cut(OTHER)
+
+    def optimizer_ends(self) -> None:
+        """It has stepped."""
+        self.clocks.cut(OPTIMIZER)
+
+    def ours(self) -> None:
+        """What went on until now was the monitor's own work."""
+        self.clocks.cut(MONITOR)
+
+    def end_step(self, *, inside: float, again: bool) -> None:
+        """The step is over. `inside`: seconds of our own work during the forward pass."""
+        clocks = self.clocks
+        if inside:
+            clocks.move(inside, FORWARD)
+        clocks.cut(MONITOR)
+        self._batch = clocks.batch.samples
+        clocks.end_step(again=again)
+        if self._noise is not None:
+            self._noise.end_step()
+        self._steps += 1
+        if self._flops is not None:
+            self._count_flops(self._flops)
+
+    _batch = 0
+
+    def parts(self) -> list[tuple[str, Probe, Any]]:
+        """What the step that just ended measured."""
+        found: list[tuple[str, Probe, Any]] = [(NAME, self.clocks, self.clocks.take())]
+        if self._noise is not None:
+            raw = self._noise.take(self._batch)
+            if raw.first is not None:  # a run that never accumulates has no such columns
+                found.append(("noise scale", self._noise, raw))
+        return found
+
+    def recent(self) -> dict[str, float]:
+        """Seconds of the last step and of its waiting for data."""
+        return self.clocks.last()
+
+    def _count_flops(self, counter: FlopCounter) -> None:
+        """Count the second step: the first may still build lazy layers."""
+        with self._wall.around("flops"):
+            if self._steps == 1:
+                if not counter.open():
+                    self._flops = None
+                    return
+            elif counter.end_step() is not None:
+                self._flops = None
+                return
+            counter.begin_step()
+
+    def _counted(self, flops: int) -> None:
+        self.clocks.flops = float(flops)
+        peak = peak_flops(self._device)
+        if peak:
+            self.clocks.peak_flops = float(peak)
+        self._on_flops(flops)
+
+    def _model_called(self, inputs: Any) -> None:
+        self.clocks.cut(OTHER)
+        if not self.clocks.fed:
+            with self._wall.around(NAME):
+                self.clocks.saw(*size_of(inputs))
+
+    def _backward_begins(self, _tensors: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self.clocks.cut(FORWARD)
+
+    def _backward_ends(self) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        self.clocks.cut(BACKWARD)
+        if self._noise is not None and self._wall.up("noise scale"):
+            with self._wall.around("noise scale"):
+                if self._noise.after_backward(monitored=self._active):
+                    self.clocks.cut(MONITOR)
+        if self._active and self._call is not None:
+            self._call.open()

@@ -1,0 +1,53 @@
+"""Sees `backward()`: when it begins, when it ends, and the loss it starts from.
+
+`loss.backward()` looks `torch.autograd.backward` up when it is called, so putting ours in its place
+reaches every training loop. Activation checkpointing calls it again inside itself: only the
+outermost call counts (docs/decisions/0010-clocks.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+
+
+class BackwardCatcher:
+    """Calls `begin()` and `end()` around each outermost backward pass. Neither may raise."""
+
+    def __init__(self, begin: Callable[[Any], None], end: Callable[[], None]) -> None:
+        self._begin, self._end = begin, end
+        self._depth = 0
+        self._ours: Any = None
+
+    def install(self) -> None:
+        """Start seeing."""
+        original = torch.autograd.backward
+
+        @wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._ours is None or self._depth:
+                return original(tensors, *args, **kwargs)
+            self._depth = 1
+            self._begin(tensors)
+            try:
+                return original(tensors, *args, **kwargs)
+            finally:
+                self._depth = 0
+                self._end()
+
+        backward.__vitals_original__ = original  # type: ignore[attr-defined]
+        self._ours = torch.autograd.backward = backward
+
+    def remove(self) -> None:
+        """Stop seeing. Where a later one still holds on to ours, that one takes both away."""
+        ours, self._ours = self._ours, None
+        if ours is None:
+            return
+        ours.__vitals_over__ = True
+        top: Any = torch.autograd.backward
+        while getattr(top, "__vitals_over__", False):
+            top = top.__vitals_original__
+        torch.autograd.backward = top
