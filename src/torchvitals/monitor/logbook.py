@@ -25,7 +25,13 @@ class Logbook:
     """Turns the user's calls into items for the recorder."""
 
     def __init__(
-        self, recorder: Recorder, steps: Steps, ranks: Ranks, *, samples_every: int
+        self,
+        recorder: Recorder,
+        steps: Steps,
+        ranks: Ranks,
+        *,
+        samples_every: int,
+        next_epoch: int = 1,
     ) -> None:
         self._recorder = recorder
         self._steps = steps
@@ -35,7 +41,7 @@ class Logbook:
         self._ahead: bool | None = None
         self._books: dict[str, CategoryBook] = {}
         self._epoch: int | None = None
-        self._next_epoch = 1
+        self._next_epoch = next_epoch
 
     def log(self, numbers: Mapping[str, Any], step: int | None) -> None:
         """Numbers of a step."""
@@ -60,7 +66,11 @@ class Logbook:
                 name: (float(number) * weight if weight else 0.0, weight)
                 for name, number in taken.items()
             }
+            # A rank with an empty shard has no samples, but must come to the report as well.
+            totals[""] = (float(split in self._books), 1.0)
             found = self._ranks.sum_scalars(totals).value
+            if found.pop("").sum and split not in self._books:
+                self._books[split] = CategoryBook()
             taken = {name: total.mean for name, total in found.items()}
         keys = {Key("eval", split, name): number for name, number in taken.items()}
         self._recorder.put(Logged(self._now(), time.time(), keys))
@@ -77,6 +87,12 @@ class Logbook:
         """A step ended: report the samples when it is time."""
         if TRAIN in self._books and self._steps.done - self._reported_at >= self._samples_every:
             self._report(TRAIN)
+
+    def close(self, *, failed: bool) -> None:
+        """The run is over: store what is left. After a failure other ranks may not come here."""
+        if self._ranks.world_size == 1 or not failed:
+            self.end_epoch()
+            self.report()
 
     def report(self) -> None:
         """Store what was gathered by category so far."""

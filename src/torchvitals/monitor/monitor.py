@@ -68,6 +68,7 @@ class Monitor:
         clocks: bool,
         machine: bool,
         samples_every: int,
+        next_epoch: int,
     ) -> None:
         self.path = path
         """The run's folder."""
@@ -96,7 +97,9 @@ class Monitor:
             lambda error: self._wall.failed("activations", error), self.note_not_seen
         )
         self._ranks = ranks
-        self._logbook = Logbook(self._recorder, steps, ranks, samples_every=samples_every)
+        self._logbook = Logbook(
+            self._recorder, steps, ranks, samples_every=samples_every, next_epoch=next_epoch
+        )
         self._pace: Pace | None = None
         if clocks:
             self._pace = Pace(models, parameters, backend, self._wall, on_flops=self._note_flops)
@@ -120,6 +123,10 @@ class Monitor:
     @property
     def history(self) -> History:
         """What was stored so far, to be read while the run goes on."""
+        if not self._ranks.is_writer:
+            raise StoreError(
+                f"this is rank {self._ranks.rank}; the run is written, and can be read, by rank 0"
+            )
         if not self._stored:
             raise StoreError(
                 f"this run is not stored: {self.path} could not be written when it began"
@@ -227,8 +234,7 @@ class Monitor:
         if self._closed or os.getpid() != self._pid:
             return
         self._active = False
-        self._logbook.end_epoch()
-        self._logbook.report()
+        self._logbook.close(failed=status != "finished")
         if self._machine is not None:
             self._machine.close()
         if self._pace is not None:

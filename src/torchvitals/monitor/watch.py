@@ -22,8 +22,9 @@ from torchvitals.probes.gradients import Gradients
 from torchvitals.probes.optimizer_state import OptimizerState
 from torchvitals.probes.tree import Selection, Tree, compile_patterns, leaves
 from torchvitals.probes.updates import Updates
-from torchvitals.record import ConfigError, RunExists, RunInfo, RunLocked, StoreError
+from torchvitals.record import ConfigError, Key, RunExists, RunInfo, RunLocked, StoreError
 from torchvitals.stats.backend import SAMPLE_STRIDE, choose_backend
+from torchvitals.store.history import open_run
 from torchvitals.store.writer import RunWriter
 
 log = logging.getLogger("torchvitals")
@@ -196,6 +197,7 @@ def watch(
         clocks=clocks,
         machine=machine,
         samples_every=samples_every,
+        next_epoch=_next_epoch(path, last) if resume and writer is not None else 1,
     )
     if compiled and watched_modules:
         monitor.note_not_seen()
@@ -268,6 +270,15 @@ def _default_path(model: nn.Module) -> Path:
         number += 1
         path = base.with_name(f"{base.name}-{number}")
     return path
+
+
+def _next_epoch(path: Path, last: int) -> int:
+    """The epoch after the last one that came to its end: one that was cut off begins anew."""
+    with open_run(path) as history:
+        if not history.keys("epoch", "^run$", "number"):
+            return 1
+        numbers = history.series(Key("epoch", "run", "number"), stop=last + 1).values
+        return int(numbers[-1]) + 1 if len(numbers) else 1
 
 
 def _open_writer(path: Path, info: RunInfo, *, resume: bool) -> RunWriter | None:
