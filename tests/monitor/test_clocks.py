@@ -61,8 +61,13 @@ def test_a_loader_that_sleeps_shows_as_data_wait(tmp_path):
         for x in monitor.data(SlowLoader(batches(8), 0.06)):
             train(model, optimizer, [x])
         found = shares(monitor.history)
-    assert found["data"] == pytest.approx(0.06 / 0.095, abs=0.1)
-    assert found["forward"] == pytest.approx(0.03 / 0.095, abs=0.1)
+        waits = monitor.history.series("clock/data/wall_s").values
+        forwards = monitor.history.series("clock/forward/wall_s").values
+    # Sleeps are never short, and half of them hardly ever long, however busy the machine is.
+    assert waits.min() >= 0.06
+    assert forwards.min() >= 0.03
+    assert np.median(waits) < 0.1
+    assert np.median(forwards) < 0.06
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-5)
 
 
@@ -86,11 +91,12 @@ def test_without_a_watched_loader_waiting_is_not_called_forward(tmp_path):
     model = Slow()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched(tmp_path, model, optimizer, every=1) as monitor:
-        for x in SlowLoader(batches(6), 0.02):
+        for x in SlowLoader(batches(6), 0.05):
             train(model, optimizer, [x])
-        found = shares(monitor.history)
-    assert found["other"] > 0.7
-    assert found["data"] == 0
+        history = monitor.history
+        assert history.series("clock/other/wall_s").values.min() >= 0.05
+        assert np.median(history.series("clock/forward/wall_s").values) < 0.05
+        assert set(history.series("clock/data/wall_s").values) == {0.0}
 
 
 def test_waiting_between_monitored_steps_counts(tmp_path):

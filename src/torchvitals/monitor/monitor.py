@@ -414,8 +414,6 @@ class Monitor:
         self._logbook.end_step()
         self._active = again and not self._recorder.behind
         self._switch()
-        if self._pace is not None:
-            self._pace.ours()
 
     def _hand_over(self, begun: float, *, again: bool) -> None:
         parts: list[tuple[str, Probe, Any]] = []

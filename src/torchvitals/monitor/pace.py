@@ -7,8 +7,8 @@ scale, the second step the count of FLOPs.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,10 +54,9 @@ class Pace:
         self.clocks = Clocks(make_event=cuda_event if device.type == "cuda" else None)
         self._device = device
         self._wall = wall
-        self._thread = threading.get_ident()
         self._on_flops = on_flops
         self._noise = NoiseScale(parameters, backend) if parameters else None
-        self._backward = BackwardCatcher(self._backward_begins, self._backward_ends)
+        self._backward = BackwardCatcher(partial(self.clocks.cut, FORWARD), self._backward_ends)
         compiled = any(map(is_compiled, models))
         self._call = None if compiled else CallCatcher(models, self._model_called)
         self._flops: FlopCounter | None = FlopCounter(
@@ -65,6 +64,9 @@ class Pace:
         )
         self._active = False
         self._steps = 0
+        self._num_backward = 0
+        """Backward passes of the step under way; and of the one before, which it mostly equals."""
+        self._usual_backward = 1
 
     def open(self) -> None:
         """Start."""
@@ -106,21 +108,17 @@ class Pace:
         if inside:
             clocks.move(inside, FORWARD)
         clocks.cut(MONITOR)
-        self._batch = clocks.batch.samples
         clocks.end_step(again=again)
-        if self._noise is not None:
-            self._noise.end_step()
+        self._usual_backward, self._num_backward = self._num_backward, 0
         self._steps += 1
         if self._flops is not None:
             self._count_flops(self._flops)
-
-    _batch = 0
 
     def parts(self) -> list[tuple[str, Probe, Any]]:
         """What the step that just ended measured."""
         found: list[tuple[str, Probe, Any]] = [(NAME, self.clocks, self.clocks.take())]
         if self._noise is not None:
-            raw = self._noise.take(self._batch)
+            raw = self._noise.take(self._usual_backward, self.clocks.num_samples)
             if raw.first is not None:  # a run that never accumulates has no such columns
                 found.append(("noise scale", self._noise, raw))
         return found
@@ -154,17 +152,15 @@ class Pace:
             with self._wall.around(NAME):
                 self.clocks.saw(*size_of(inputs))
 
-    def _backward_begins(self, _tensors: Any) -> None:
-        if threading.get_ident() == self._thread:
-            self.clocks.cut(FORWARD)
-
     def _backward_ends(self) -> None:
-        if threading.get_ident() != self._thread:
-            return
         self.clocks.cut(BACKWARD)
-        if self._noise is not None and self._wall.up("noise scale"):
+        self._num_backward += 1
+        if not self._active or self._usual_backward < 2:
+            return
+        # Accumulation: the first micro-batch is looked at, and the next call is waited for.
+        if self._num_backward == 1 and self._noise is not None and self._wall.up("noise scale"):
             with self._wall.around("noise scale"):
-                if self._noise.after_backward(monitored=self._active):
-                    self.clocks.cut(MONITOR)
-        if self._active and self._call is not None:
+                self._noise.look()
+            self.clocks.cut(MONITOR)
+        if self._call is not None and self._num_backward < self._usual_backward:
             self._call.open()

@@ -9,34 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from threading import get_ident
 from typing import Any
 
 import torch
 
 
 class BackwardCatcher:
-    """Calls `begin()` and `end()` around each outermost backward pass. Neither may raise."""
+    """Calls `begin()` and `end()` around each outermost backward pass of the thread it is made on.
 
-    def __init__(self, begin: Callable[[Any], None], end: Callable[[], None]) -> None:
+    Neither may raise.
+    """
+
+    def __init__(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
         self._begin, self._end = begin, end
-        self._depth = 0
+        self._inside = False
         self._ours: Any = None
 
     def install(self) -> None:
         """Start seeing."""
-        original = torch.autograd.backward
+        original, begin, end, thread = torch.autograd.backward, self._begin, self._end, get_ident()
 
         @wraps(original)
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._ours is None or self._depth:
-                return original(tensors, *args, **kwargs)
-            self._depth = 1
-            self._begin(tensors)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if self._inside or self._ours is None or get_ident() != thread:
+                return original(*args, **kwargs)
+            self._inside = True
+            begin()
             try:
-                return original(tensors, *args, **kwargs)
+                return original(*args, **kwargs)
             finally:
-                self._depth = 0
-                self._end()
+                self._inside = False
+                end()
 
         backward.__vitals_original__ = original  # type: ignore[attr-defined]
         self._ours = torch.autograd.backward = backward

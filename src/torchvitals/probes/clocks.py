@@ -141,25 +141,25 @@ class Clocks:
         self._given.add(samples, tokens)
 
     @property
-    def batch(self) -> Amount:
-        """What is in the step under way; a step nobody looked into is like the one before."""
-        if not (self._given.samples or self._seen.samples):
-            return self._usual
-        return Amount(
-            self._given.samples or self._seen.samples, self._given.tokens or self._seen.tokens
-        )
+    def num_samples(self) -> int:
+        """Of the last step; 0 where it is not known."""
+        return self._usual.samples
 
     def end_step(self, *, again: bool) -> None:
         """The step ended at the last cut; `again`: the next one is monitored."""
-        now = self._since
+        now, seen, given = self._since, self._seen, self._given
+        if given.samples or given.tokens:
+            self._usual = Amount(given.samples or seen.samples, given.tokens or seen.tokens)
+            self._seen, self._given = Amount(), Amount()
+        elif seen.samples:
+            self._usual, self._seen = seen, Amount()
+        # A step nobody looked into is like the one before.
         if self._started:
             wall = now - self._begin
             self._walls.append(wall)
             self._waits.append(self._phases[DATA])
             self._recent.append(wall)
-            self._total.add(self.batch.samples, self.batch.tokens)
-        self._usual = self.batch
-        self._seen, self._given = Amount(), Amount()
+            self._total.add(self._usual.samples, self._usual.tokens)
         # The first step began before anybody looked: its length is not known.
         self._begin, self._started = now, True
         self._done, self._phases = self._phases, [0.0] * len(PHASES)

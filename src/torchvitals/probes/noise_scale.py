@@ -56,32 +56,20 @@ class NoiseScale:
     def __init__(self, parameters: Sequence[Tensor], backend: Backend) -> None:
         self._parameters = parameters
         self._backend = backend
-        self._expected = 1
-        self._seen = 0
         self._first: Measured | None = None
         self._averages = np.zeros(2)
         self._weight = 0.0
 
-    def after_backward(self, *, monitored: bool) -> bool:
-        """A backward pass has ended; True when the gradients were looked at."""
-        self._seen += 1
-        if not monitored or self._seen != 1 or self._expected < 2:
-            return False
+    def look(self) -> None:
+        """The first of several backward passes has ended."""
         grads = [p.grad for p in self._parameters]
         there = [grad for grad in grads if grad is not None]
-        if len(there) < len(grads):
-            return False
-        self._first = self._backend.measure(there)
-        return True
+        if len(there) == len(grads):
+            self._first = self._backend.measure(there)
 
-    def end_step(self) -> int:
-        """The step is over; returns its number of backward passes."""
-        self._expected, self._seen = self._seen, 0
-        return self._expected
-
-    def take(self, samples: int) -> NoiseRaw:
-        """What this step measured."""
-        raw = NoiseRaw(self._first, self._expected, samples)
+    def take(self, num_micro: int, samples: int) -> NoiseRaw:
+        """What this step measured, with its number of backward passes and of samples."""
+        raw = NoiseRaw(self._first, num_micro, samples)
         self._first = None
         return raw
 
