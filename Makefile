@@ -42,6 +42,7 @@ bench: $(PEERS)  ## measure the kernel, the store and the overhead beside its pe
 	$(BIN)/python bench/kernel.py
 	$(BIN)/python bench/bit_identical.py
 	$(BIN)/python bench/store.py
+	$(BIN)/python bench/signs.py
 	$(BIN)/python bench/overhead.py
 
 docs: $(DEV)  ## build the documentation into site/

@@ -31,7 +31,7 @@ from torchvitals.monitor.recorder import Histograms, Logged, Packet, Recorder
 from torchvitals.monitor.steps import Steps
 from torchvitals.monitor.wall import Wall
 from torchvitals.probes.clipping import ClipCatcher
-from torchvitals.probes.clocks import Clocks
+from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER, Clocks
 from torchvitals.probes.machine import MachineSampler
 from torchvitals.probes.probe import Probe
 from torchvitals.probes.stepping import Roster, Stepping
@@ -103,6 +103,7 @@ class Monitor:
         self._pace: Pace | None = None
         if clocks:
             self._pace = Pace(models, parameters, backend, self._wall, on_flops=self._note_flops)
+        self._cut = self._pace.clocks.cut if self._pace is not None else _no_clock
         self._machine: MachineSampler | None = None
         if machine:
             self._machine = MachineSampler(self._sampled, folder=path if self._stored else None)
@@ -307,12 +308,11 @@ class Monitor:
                 self._depth[number] += 1
                 return None
             self._outer[number], self._depth[number] = sys._getframe(1), 1
-            if self._pace is not None:
-                self._pace.optimizer_begins()
             if self._steps.again(number):
                 self._finish_step()
             if not self._active:
                 return None
+            self._cut(OTHER)
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
             if closure is None:
                 self._before_step(number, gradients=True)
@@ -350,8 +350,7 @@ class Monitor:
             with self._wall.around("updates"):
                 updates.before_step(step)
         self._spent += time.perf_counter() - begun
-        if self._pace is not None:
-            self._pace.ours()
+        self._cut(MONITOR)
 
     def _can_ride(self, step: Stepping) -> bool:
         """Whether the gradients can be measured in one pass with the weights' change."""
@@ -377,9 +376,8 @@ class Monitor:
             if self._depth[number] > 0:
                 return
             self._outer[number] = None
-            if self._pace is not None:
-                self._pace.optimizer_ends()
             if self._active:
+                self._cut(OPTIMIZER)
                 self._after_step(number)
             if self._steps.stepped(number):
                 self._finish_step()
@@ -406,7 +404,7 @@ class Monitor:
         if self._active:
             self._hand_over(time.perf_counter(), again=again)
         elif self._pace is not None:
-            self._pace.end_step(inside=0.0, again=again)
+            self._pace.end_step(again=again)
         self._steps.advance()
         if self._ranks.world_size > 1 and self._steps.monitored(step):
             # Asked of the step's number alone, so that all ranks come here together.
@@ -506,6 +504,10 @@ class Monitor:
             f"measuring {name} failed and was switched off: {type(error).__name__}: {error}",
             probe=name,
         )
+
+
+def _no_clock(_phase: int) -> None:
+    """Clocks are off."""
 
 
 def _running(frame: FrameType | None) -> bool:

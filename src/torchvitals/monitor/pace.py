@@ -1,8 +1,8 @@
 """`Pace`: the signs that are not tensors: where a step's time goes, throughput, noise scale.
 
 Ties what happens in the loop (a batch arrives, the model is called, backward begins and ends, the
-optimizer steps) to the clocks, on every step; monitored steps add the model's call and the noise
-scale, the second step the count of FLOPs.
+optimizer steps) to the clocks. Between monitored steps only the batches and the step's end are
+seen: a call into Python costs ten microseconds when the caches are full of somebody else's data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from torchvitals.probes.clocks import (
     BACKWARD,
     FORWARD,
     MONITOR,
-    OPTIMIZER,
     OTHER,
     Clocks,
     cuda_event,
@@ -65,7 +64,7 @@ class Pace:
         self._active = False
         self._steps = 0
         self._num_backward = 0
-        """Backward passes of the step under way; and of the one before, which it mostly equals."""
+        """Backward passes of a monitored step; and of the last such, which it mostly equals."""
         self._usual_backward = 1
 
     def open(self) -> None:
@@ -83,33 +82,23 @@ class Pace:
 
     def switch(self, *, active: bool) -> None:
         """Whether the step that begins is monitored."""
-        self._active = active
+        self._active = self._backward.on = active
         if self._call is not None:
             if active and self._wall.up(NAME):
                 self._call.open()
             else:
                 self._call.close()
 
-    def optimizer_begins(self) -> None:
-        """The optimizer is about to step."""
-        self.clocks.cut(OTHER)
-
-    def optimizer_ends(self) -> None:
-        """It has stepped."""
-        self.clocks.cut(OPTIMIZER)
-
-    def ours(self) -> None:
-        """What went on until now was the monitor's own work."""
-        self.clocks.cut(MONITOR)
-
-    def end_step(self, *, inside: float, again: bool) -> None:
-        """The step is over. `inside`: seconds of our own work during the forward pass."""
+    def end_step(self, *, again: bool, inside: float | None = None) -> None:
+        """The step is over. `inside`: seconds of our own work in a monitored forward pass."""
         clocks = self.clocks
-        if inside:
+        if inside is not None:
             clocks.move(inside, FORWARD)
-        clocks.cut(MONITOR)
+            clocks.cut(MONITOR)
+            self._usual_backward, self._num_backward = self._num_backward, 0
+        else:
+            clocks.cut(OTHER)
         clocks.end_step(again=again)
-        self._usual_backward, self._num_backward = self._num_backward, 0
         self._steps += 1
         if self._flops is not None:
             self._count_flops(self._flops)

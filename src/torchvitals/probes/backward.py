@@ -23,6 +23,8 @@ class BackwardCatcher:
 
     def __init__(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
         self._begin, self._end = begin, end
+        self.on = True
+        """Whether anybody wants to know just now."""
         self._inside = False
         self._ours: Any = None
 
@@ -32,7 +34,7 @@ class BackwardCatcher:
 
         @wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if self._inside or self._ours is None or get_ident() != thread:
+            if not self.on or self._inside or get_ident() != thread:
                 return original(*args, **kwargs)
             self._inside = True
             begin()
@@ -47,6 +49,7 @@ class BackwardCatcher:
 
     def remove(self) -> None:
         """Stop seeing. Where a later one still holds on to ours, that one takes both away."""
+        self.on = False
         ours, self._ours = self._ours, None
         if ours is None:
             return
