@@ -69,3 +69,17 @@ def test_bins_are_right_from_call_to_call_whatever_range_the_last_tensor_had():
         native.measure(picked, bins=counted)
         exact.measure(picked, bins=expected)
         np.testing.assert_array_equal(counted.host(), expected.host())
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_copies_are_the_originals_bit_for_bit(backend, dtype):
+    source, _, _ = lists(dtype)
+    source[1] = source[1].t()  # not contiguous
+    source[3].view(-1)[0] = float("nan")
+    target = [torch.zeros(tensor.shape, dtype=dtype) for tensor in source]
+    chosen = choose_backend(backend)
+    chosen.copy(source, target)
+    for a, b in zip(source, target, strict=True):
+        assert torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0))
+        assert torch.equal(a.isnan(), b.isnan())

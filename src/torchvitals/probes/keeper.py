@@ -43,8 +43,7 @@ class Keeper:
             )
         elif self._still_right(step):
             return
-        with torch.no_grad():
-            torch._foreach_copy_(self.old, [tensor.detach() for tensor in self.tensors])
+        self._backend.copy(self.tensors, self.old)
 
     def rolled(self, step: int | None) -> None:
         """The copy was brought up to date while measuring that step (None: it was not)."""

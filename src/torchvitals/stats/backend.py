@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -121,6 +122,9 @@ class Backend(Protocol):
         `activity`: counters of active units to add to.
         """
 
+    def copy(self, source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
+        """Make `target` what `source` is."""
+
     def measure_update(
         self,
         new: Sequence[Tensor],
@@ -138,6 +142,12 @@ class Backend(Protocol):
         `with_grads` gives the sums of the gradients that are there too, from the same pass where
         it can be; `grad_bins` are added to.
         """
+
+
+def copy_by_operators(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
+    """Copy a list of tensors with torch's operators, whatever they are."""
+    with torch.no_grad():
+        torch._foreach_copy_(list(target), [tensor.detach() for tensor in source])
 
 
 def choose_backend(name: str = "auto") -> Backend:

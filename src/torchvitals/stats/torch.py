@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchvitals.record.bins import MIN_EXPONENT, NUM_BINS, SIDE, ZERO_BIN
 from torchvitals.stats import sums as s
-from torchvitals.stats.backend import SMALL, Activity, Bins, Measured
+from torchvitals.stats.backend import SMALL, Activity, Bins, Measured, copy_by_operators
 from torchvitals.stats.readable import readable
 
 GROUP = 32
@@ -85,6 +85,10 @@ class TorchBackend:
             if roll:
                 torch._foreach_copy_(list(old), [tensor.detach() for tensor in new])
         return out
+
+    def copy(self, source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
+        """Make `target` what `source` is."""
+        copy_by_operators(source, target)
 
 
 def wide(x: Tensor) -> torch.dtype:

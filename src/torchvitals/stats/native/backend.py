@@ -19,7 +19,7 @@ from torch import Tensor
 from torchvitals.record import Counts, VitalsError
 from torchvitals.record.bins import NUM_BINS, ZERO_BIN
 from torchvitals.stats import sums as s
-from torchvitals.stats.backend import Activity, Bins, Measured
+from torchvitals.stats.backend import Activity, Bins, Measured, copy_by_operators
 from torchvitals.stats.native.library import ACTIVITY, Batch, kernel, pool
 from torchvitals.stats.readable import readable
 
@@ -140,6 +140,17 @@ class NativeBackend:
                 batch.stride = grad_bins.stride
         self.run(batch)
         return out
+
+    def copy(self, source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
+        """Make `target` what `source` is."""
+        table, places = Table.of(source), Table.of(target)
+        if table.copied or places.copied or not np.array_equal(table.codes, places.codes):
+            copy_by_operators(source, target)
+            return
+        batch = table.batch(None)
+        batch.old = address(places.pointers)
+        if self._library.torchvitals_copy(ctypes.byref(batch)):
+            raise MemoryError("the copying kernel could not allocate its scratch space")
 
     def activity(self, activity: Sequence[Activity | None]) -> NDArray[np.void]:
         """The kernel's table of these counters; the same list comes every step."""

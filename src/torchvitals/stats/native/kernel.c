@@ -17,7 +17,10 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-#define ABI_VERSION 5
+#define ABI_VERSION 6
+
+/* Bytes of an element. */
+static const int WIDTH[] = {[F32] = 4, [F64] = 8, [F16] = 2, [BF16] = 2};
 
 /* Elements of a chunk: long enough that handing it out costs nothing, short enough to balance. */
 enum { CHUNK = 64 * BLOCK };
@@ -460,16 +463,22 @@ static void work(void *data) {
     leave(b, j->loop, &d);
 }
 
-/* Fill in the sums of every tensor of the batch. 0 on success, 1 when memory ran out. */
-EXPORT int torchvitals_measure(const batch *b) {
-    int64_t elements = 0;
+/* The first chunk of each tensor, and how many elements there are in all. */
+static int64_t *first_chunks(const batch *b, int64_t *elements) {
     int64_t *first = malloc((size_t)(b->num + 1) * sizeof *first);
-    if (!first) return 1;
+    if (!first) return NULL;
     first[0] = 0;
     for (int64_t k = 0; k < b->num; k++) {
         first[k + 1] = first[k] + (b->count[k] + CHUNK - 1) / CHUNK;
-        elements += b->count[k];
+        *elements += b->count[k];
     }
+    return first;
+}
+
+/* Fill in the sums of every tensor of the batch. 0 on success, 1 when memory ran out. */
+EXPORT int torchvitals_measure(const batch *b) {
+    int64_t elements = 0, *first = first_chunks(b, &elements);
+    if (!first) return 1;
     slot *slots = malloc((size_t)(first[b->num] + 1) * sizeof *slots);
     if (!slots) {
         free(first);
@@ -500,6 +509,34 @@ EXPORT int torchvitals_measure(const batch *b) {
         if (b->ends) b->outside[k] = outside;
     }
     free(slots);
+    free(first);
+    return 0;
+}
+
+/* Copies of whole tensors: `old` becomes `data`, chunk by chunk over all of them. */
+static void copy_chunks(void *data) {
+    job *j = data;
+    const batch *b = j->b;
+    int64_t k = 0;
+    for (;;) {
+        int64_t chunk = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED);
+        if (chunk >= j->first[b->num]) break;
+        while (chunk >= j->first[k + 1]) k++;
+        const int64_t size = WIDTH[b->dtype[k]], begin = (chunk - j->first[k]) * CHUNK;
+        const int64_t left = b->count[k] - begin, n = left < CHUNK ? left : CHUNK;
+        memcpy((char *)(uintptr_t)b->old[k] + begin * size,
+               (const char *)(uintptr_t)b->data[k] + begin * size, (size_t)(n * size));
+    }
+}
+
+EXPORT int torchvitals_copy(const batch *b) {
+    int64_t elements = 0, *first = first_chunks(b, &elements);
+    if (!first) return 1;
+    job j = {b, chosen, first, NULL, 0};
+    if (b->parallel && b->threads > 1 && elements > ALONE)
+        b->parallel(copy_chunks, &j, (unsigned)b->threads, 0);
+    else
+        copy_chunks(&j);
     free(first);
     return 0;
 }
@@ -552,9 +589,8 @@ EXPORT void torchvitals_gather(const gather *g) {
 
 /* Whether the same lines of two lists hold the same bits: `out` is where the second list is. */
 EXPORT int torchvitals_same(const gather *g) {
-    static const int width[] = {[F32] = 4, [F64] = 8, [F16] = 2, [BF16] = 2};
     for (int64_t k = 0; k < g->num; k++) {
-        const int size = width[g->dtype[k]];
+        const int size = WIDTH[g->dtype[k]];
         const char *a = (const char *)(uintptr_t)g->data[k];
         const char *b = (const char *)(uintptr_t)g->out[k];
         if (g->lines[k] == 0) {

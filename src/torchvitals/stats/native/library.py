@@ -17,7 +17,7 @@ import torch
 
 log = logging.getLogger("torchvitals")
 
-ABI = 5
+ABI = 6
 
 
 ACTIVITY = np.dtype(
@@ -87,6 +87,7 @@ def kernel() -> ctypes.CDLL | None:
         )
         return None
     library.torchvitals_measure.argtypes = [ctypes.POINTER(Batch)]
+    library.torchvitals_copy.argtypes = [ctypes.POINTER(Batch)]
     library.torchvitals_gather.argtypes = [ctypes.POINTER(Gather)]
     library.torchvitals_gather.restype = None
     library.torchvitals_same.argtypes = [ctypes.POINTER(Gather)]
