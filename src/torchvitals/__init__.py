@@ -13,6 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torchvitals.monitor.keeping import load_metrics as load_metrics
+    from torchvitals.monitor.mixin import MonitorMixin as MonitorMixin
+    from torchvitals.monitor.module_monitor import ModuleMonitor as ModuleMonitor
     from torchvitals.monitor.monitor import Monitor as Monitor
     from torchvitals.monitor.watch import watch as watch
     from torchvitals.record.errors import VitalsError as VitalsError
@@ -25,14 +28,28 @@ __version__ = "0.1.0"
 _HOMES = {
     "History": "torchvitals.store.history",
     "Key": "torchvitals.record.key",
+    "ModuleMonitor": "torchvitals.monitor.module_monitor",
     "Monitor": "torchvitals.monitor.monitor",
+    "MonitorMixin": "torchvitals.monitor.mixin",
     "VitalsError": "torchvitals.record.errors",
+    "load_metrics": "torchvitals.monitor.keeping",
     "open_run": "torchvitals.store.history",
     "watch": "torchvitals.monitor.watch",
 }
-_NEED_TORCH = frozenset({"Monitor", "watch"})
+_NEED_TORCH = frozenset({"ModuleMonitor", "Monitor", "MonitorMixin", "load_metrics", "watch"})
 
-__all__ = ["History", "Key", "Monitor", "VitalsError", "__version__", "open_run", "watch"]
+__all__ = [
+    "History",
+    "Key",
+    "ModuleMonitor",
+    "Monitor",
+    "MonitorMixin",
+    "VitalsError",
+    "__version__",
+    "load_metrics",
+    "open_run",
+    "watch",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +14,7 @@ from torchvitals.monitor.environment import describe_run
 from torchvitals.monitor.monitor import Monitor
 from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
+from torchvitals.monitor.run_path import default_path
 from torchvitals.monitor.steps import Steps
 from torchvitals.probes.activations import Activations, is_compiled
 from torchvitals.probes.gradients import Gradients
@@ -127,7 +126,7 @@ def watch(
         "total_steps": total_steps, "clocks": clocks, "machine": machine,
         "samples_every": samples_every,
     }  # fmt: skip
-    path = Path(run) if run is not None else _default_path(next(iter(models.values())))
+    path = Path(run) if run is not None else default_path(next(iter(models.values())))
     info = describe_run(path.name, tree, optimizers, config=config, watch=settings)
     chosen = [
         index
@@ -260,16 +259,6 @@ def _matching(tree: Tree, pattern: bool | str) -> list[Any]:
         )
     (compiled,) = compile_patterns("activations", pattern)
     return [site for site in tree.modules if compiled.match(site.name)]
-
-
-def _default_path(model: nn.Module) -> Path:
-    name = re.sub(r"\W+", "-", type(model).__name__).strip("-").lower()
-    base = Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{name}"
-    path, number = base, 1
-    while path.exists():
-        number += 1
-        path = base.with_name(f"{base.name}-{number}")
-    return path
 
 
 def _next_epoch(path: Path, last: int) -> int:

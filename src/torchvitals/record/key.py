@@ -43,7 +43,22 @@ class Key(NamedTuple):
 TENSOR_KINDS = frozenset({"gradient", "parameter", "update", "activation", "optimizer", "summary"})
 """What is measured of the model and its optimizer."""
 
-SIGN_KINDS = frozenset({"clock", "speed", "machine", "eval", "epoch", "category", "noise", "rank"})
+SIGN_KINDS = frozenset(
+    {
+        "activation_difference",
+        "attention",
+        "category",
+        "clock",
+        "epoch",
+        "eval",
+        "gradient_before_clip",
+        "machine",
+        "noise",
+        "parameter_difference",
+        "rank",
+        "speed",
+    }
+)
 """What is measured beside it."""
 
 KINDS = TENSOR_KINDS | SIGN_KINDS

@@ -1,0 +1,218 @@
+"""Metrics of the user's own: functions of activations, parameters and gradients.
+
+`Metrics` knows which functions are wanted where; `MetricBook` collects what they return in a step.
+Whatever a function returns (a tensor of any shape, a number) is flattened; values of several
+micro-batches are joined and averaged over their elements, or given to the metric's own aggregation.
+A function that raises or returns nothing usable is told once, with the metric, the place and the
+step, and the training goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchvitals.record import ConfigError
+from torchvitals.stats import named
+from torchvitals.stats.backend import Backend
+
+log = logging.getLogger("torchvitals")
+
+Function = Callable[..., Any]
+
+ACTIVATION, PARAMETER, GRADIENT = "activation", "parameter", "gradient"
+ACTIVATION_DIFFERENCE = "activation_difference"
+PARAMETER_DIFFERENCE = "parameter_difference"
+GRADIENT_BEFORE_CLIP = "gradient_before_clip"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A function, and where it is wanted."""
+
+    kind: str
+    name: str
+    function: Function
+    pattern: re.Pattern[str]
+    aggregation: Function | None = None
+
+
+class Metrics:
+    """The metrics of a monitor."""
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, dict[str, Metric]] = {}
+        self._wanted: dict[tuple[str, str], list[Metric]] = {}
+
+    def add(
+        self, kind: str, name: str, function: Function, regex: str, aggregation: Function | None
+    ) -> None:
+        """Add one; a name that is there already, a bad regex or no function is an error."""
+        what = kind.replace("_", " ").capitalize()
+        if not callable(function):
+            raise ConfigError(f"{what} metric {name} needs a function, got {function!r}")
+        if aggregation is not None and not callable(aggregation):
+            raise ConfigError(f"{what} metric {name}: the aggregation is no function")
+        if name in self._metrics.get(kind, {}):
+            raise ConfigError(f"{what} metric {name} already exists; give this one another name")
+        try:
+            pattern = re.compile(regex)
+        except re.error as error:
+            raise ConfigError(f"{what} metric {name}: bad regex {regex!r}: {error}") from None
+        metric = Metric(kind, name, function, pattern, aggregation)
+        self._metrics.setdefault(kind, {})[name] = metric
+        self._wanted.clear()
+
+    def of(self, kind: str, site: str) -> list[Metric]:
+        """Those wanted of that kind at that place (re.match on its clean name)."""
+        known = self._wanted.get((kind, site))
+        if known is None:
+            metrics = self._metrics.get(kind, {}).values()
+            known = [metric for metric in metrics if metric.pattern.match(site)]
+            self._wanted[kind, site] = known
+        return known
+
+    def any_of(self, *kinds: str) -> bool:
+        """Whether there are any of these kinds."""
+        return any(self._metrics.get(kind) for kind in kinds)
+
+
+class MetricBook:
+    """What was logged in one step."""
+
+    def __init__(self, on_trouble: Callable[[str], None] | None = None) -> None:
+        self._sums: dict[str, tuple[Any, int]] = {}
+        self._joined: dict[str, tuple[Function, list[Tensor]]] = {}
+        self._told: set[tuple[str, str]] = set()
+        self._on_trouble = on_trouble
+        self.step: int | None = None
+
+    @torch.no_grad()
+    def run(self, metric: Metric, site: str, *tensors: Tensor, kind: str = "") -> None:
+        """Call a metric's function and keep what it returns."""
+        key = f"{kind or metric.kind}/{site}/{metric.name}"
+        try:
+            self.add(key, metric.function(*tensors), metric.aggregation)
+        except Exception as error:  # the user's function, or what it returned
+            self._tell(metric, site, error)
+
+    def add(self, key: str, value: Any, aggregation: Function | None = None) -> None:
+        """Keep a value: a tensor of any shape, or a number."""
+        if isinstance(value, Tensor):
+            flat = value.detach().reshape(-1)
+        elif isinstance(value, Number | np.generic) and not isinstance(value, complex):
+            flat = None
+        else:
+            raise TypeError(
+                f"it returned {type(value).__name__}; a metric returns a tensor or a number"
+            )
+        if aggregation is not None:
+            if flat is None:
+                flat = torch.tensor([float(value)])
+            self._joined.setdefault(key, (aggregation, []))[1].append(flat.clone())
+            return
+        total, num = self._sums.get(key, (0.0, 0))
+        if flat is None:
+            self._sums[key] = (total + float(value), num + 1)
+        elif flat.numel():
+            # Wide before adding up: bf16 has three digits.
+            wide = flat if flat.dtype is torch.float64 else flat.float()
+            self._sums[key] = (total + wide.sum(), num + flat.numel())
+
+    def finish(self) -> dict[str, float]:
+        """The step's values; devices are asked once for all of them."""
+        found: dict[str, Any] = {key: total / num for key, (total, num) in self._sums.items()}
+        for key, (aggregation, parts) in self._joined.items():
+            try:
+                with torch.no_grad():
+                    result = aggregation(torch.cat(parts))
+            except Exception as error:
+                self._tell_aggregation(key, error)
+                continue
+            if isinstance(result, Mapping):
+                found |= {f"{key}{suffix}": value for suffix, value in result.items()}
+            else:
+                found[key] = result
+        self._sums, self._joined = {}, {}
+        return self._floats(found)
+
+    def _floats(self, found: dict[str, Any]) -> dict[str, float]:
+        held = {key: value for key, value in found.items() if isinstance(value, Tensor)}
+        ready: dict[str, float] = {}
+        for device in dict.fromkeys(value.device for value in held.values()):
+            mine = [k for k, v in held.items() if v.device == device and v.numel() == 1]
+            values = torch.stack([held[key].detach().reshape(()).double() for key in mine])
+            ready |= dict(zip(mine, values.tolist(), strict=True))
+        out: dict[str, float] = {}
+        for key, value in found.items():
+            if key in ready:
+                out[key] = ready[key]
+                continue
+            try:
+                out[key] = float(value)
+            except (TypeError, ValueError, RuntimeError) as error:
+                self._tell_aggregation(key, error)
+        return out
+
+    def _tell(self, metric: Metric, site: str, error: Exception) -> None:
+        if (metric.kind, metric.name) in self._told:
+            return
+        self._told.add((metric.kind, metric.name))
+        self._say(
+            f"{metric.kind} metric {metric.name!r} failed at {site} in step {self.step} "
+            f"({type(error).__name__}: {error}); it has no value there, and this is not told again"
+        )
+
+    def _tell_aggregation(self, key: str, error: Exception) -> None:
+        if ("aggregation", key.rpartition("/")[2]) not in self._told:
+            self._told.add(("aggregation", key.rpartition("/")[2]))
+            self._say(
+                f"the aggregation of {key} failed in step {self.step} "
+                f"({type(error).__name__}: {error})"
+            )
+
+    def _say(self, text: str) -> None:
+        log.warning("torchvitals: %s", text)
+        if self._on_trouble is not None:
+            self._on_trouble(text)
+
+
+def run_on_all(
+    metrics: Metrics,
+    book: MetricBook,
+    kind: str,
+    tensors: Sequence[tuple[str, Tensor]],
+    backend: Backend,
+    *,
+    log_as: str = "",
+    scale: float = 1.0,
+) -> None:
+    """The metrics of a kind on a list of named tensors.
+
+    Statistics known by name take one pass over all tensors that want them. `scale`: what the
+    tensors are to be multiplied with first (gradients that are still scaled up).
+    """
+    known: dict[str, tuple[Tensor, list[Metric]]] = {}
+    for site, tensor in tensors:
+        seen = tensor.detach()
+        for metric in metrics.of(kind, site):
+            if named.known(metric.function) and metric.aggregation is None and scale == 1.0:
+                known.setdefault(site, (seen, []))[1].append(metric)
+            else:
+                book.run(metric, site, seen * scale if scale != 1.0 else seen, kind=log_as)
+    if not known:
+        return
+    functions = list(dict.fromkeys(m.function for _, found in known.values() for m in found))
+    values = named.measure(backend, [tensor for tensor, _ in known.values()], functions)
+    for (site, (_, found)), line in zip(known.items(), values, strict=True):
+        for metric in found:
+            value = line[functions.index(metric.function)]
+            book.add(f"{log_as or kind}/{site}/{metric.name}", value)
