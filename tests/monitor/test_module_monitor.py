@@ -43,6 +43,7 @@ def test_a_monitor_dropped_in_the_middle_of_a_step_leaves_no_hook():
     from torch.nn.modules import module as internals
 
     monitor = monitor_of(make_net())
+    monitor.add_activation_metric("mean", stats.mean)
     monitor.begin_step(0)
     assert internals._global_forward_hooks
     del monitor
@@ -456,11 +457,11 @@ def test_differences_to_a_reference_of_another_dtype(reference_first):
     monitor.end_step()
     found = monitor.get_step_metrics()
     with torch.no_grad():
-        difference = (y.double() - reference(x.double())).norm(dim=-1).mean()
+        difference = (y.detach().double() - reference(x.double())).norm(dim=-1).mean()
     root = "activation_difference/[root module]/l2"
     assert found[root] == pytest.approx(float(difference), rel=1e-4)
     for (name, p), q in zip(model.named_parameters(), reference.parameters(), strict=True):
-        expected = float((p.double() - q).norm())
+        expected = float((p.double() - q).detach().norm())
         assert found[f"parameter_difference/{name}/l2"] == pytest.approx(expected, rel=1e-4)
     monitor.remove_reference_module()
     assert not monitor.has_reference_module()

@@ -80,6 +80,9 @@ class Metrics:
             self._wanted[kind, site] = known
         return known
 
+    def __bool__(self) -> bool:
+        return bool(self._metrics)
+
     def any_of(self, *kinds: str) -> bool:
         """Whether there are any of these kinds."""
         return any(self._metrics.get(kind) for kind in kinds)

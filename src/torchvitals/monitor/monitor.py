@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
@@ -24,10 +24,13 @@ from torch.utils.hooks import RemovableHandle
 
 from torchvitals.monitor.loader import WatchedLoader
 from torchvitals.monitor.logbook import Logbook
+from torchvitals.monitor.looking import Looking
+from torchvitals.monitor.metric_methods import TakesMetrics
 from torchvitals.monitor.pace import Pace
 from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
 from torchvitals.monitor.recorder import Histograms, Logged, Packet, Recorder
+from torchvitals.monitor.reference import run_quietly
 from torchvitals.monitor.steps import Steps
 from torchvitals.monitor.wall import Wall
 from torchvitals.probes.clipping import ClipCatcher
@@ -35,6 +38,7 @@ from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER, Clocks
 from torchvitals.probes.machine import MachineSampler
 from torchvitals.probes.probe import Probe
 from torchvitals.probes.stepping import Roster, Stepping
+from torchvitals.probes.tree import Tree
 from torchvitals.probes.updates import Updates
 from torchvitals.record import ConfigError, Key, StoreError
 from torchvitals.stats.backend import Backend
@@ -49,7 +53,7 @@ HISTOGRAMS_S = 1.0
 """Histograms of monitored steps closer together than this are added up and stored as one."""
 
 
-class Monitor:
+class Monitor(TakesMetrics):
     """Watches a training until it is closed: by `close()`, the end of the `with`, or exit."""
 
     def __init__(
@@ -69,6 +73,9 @@ class Monitor:
         machine: bool,
         samples_every: int,
         next_epoch: int,
+        names: Mapping[nn.Module, str],
+        named_parameters: Mapping[str, Tensor],
+        reference: nn.Module | None,
     ) -> None:
         self.path = path
         """The run's folder."""
@@ -97,6 +104,19 @@ class Monitor:
             lambda error: self._wall.failed("activations", error), self.note_not_seen
         )
         self._ranks = ranks
+        self._looking = Looking(backend, looks=lambda: self._active, on_trouble=self._note_trouble)
+        self._metrics = self._looking.metrics
+        self._looking.watch(names, named_parameters)
+        self.reference_module = reference
+        """The model that difference metrics compare with."""
+        self._last_metrics: dict[str, float] = {}
+        if reference is not None:
+            twin = Tree({"": reference})
+            self._looking.watch(
+                {site.module: site.name for site in twin.modules},
+                {site.name: site.parameter for site in twin.parameters},
+                is_reference=True,
+            )
         self._logbook = Logbook(
             self._recorder, steps, ranks, samples_every=samples_every, next_epoch=next_epoch
         )
@@ -195,6 +215,24 @@ class Monitor:
         if not self._closed:
             self._logbook.epoch(number, of)
 
+    def run_reference(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the reference model on these inputs, moved to its device and dtype, in eval mode."""
+        if self.reference_module is None:
+            raise ConfigError(
+                'Set the reference module first: watch(…, reference="init") keeps a copy of the '
+                "model as it is now"
+            )
+        return run_quietly(self.reference_module, args, kwargs)
+
+    def get_step_metrics(self) -> dict[str, float]:
+        """Metrics of your own and the summary of the last monitored step, flat: for `wandb.log`.
+
+        Every other column is in `monitor.history`.
+        """
+        row = self.history.row(self._last_measured) if self._stored else {}
+        summary = {str(key): value for key, value in row.items() if key.kind == "summary"}
+        return {**summary, **self._last_metrics}
+
     def _end_epoch(self) -> None:
         if not self._closed:
             self._logbook.end_epoch()
@@ -240,6 +278,7 @@ class Monitor:
             self._machine.close()
         if self._pace is not None:
             self._pace.close()
+        self._looking.close()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -295,11 +334,20 @@ class Monitor:
         """See activations for the length of a monitored step, and only then."""
         if self._pace is not None:
             self._pace.switch(active=self._active)
+        if self._metrics:
+            self._switch_metrics()
         if self._probes.activations is not None:
             if self._active and self._wall.up("activations"):
                 self._probes.activations.open()
             else:
                 self._probes.activations.close()
+
+    def _switch_metrics(self) -> None:
+        self._looking.book.step = self._steps.current
+        if self._active:
+            self._looking.open()
+        else:
+            self._looking.close()
 
     def _pre_hook(self, number: int) -> Callable[..., Any]:
         def before_step(_optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
@@ -331,6 +379,9 @@ class Monitor:
             loss = closure()
             if self._probes.gradients is not None:
                 self._probes.gradients.forget()
+            if self._metrics:
+                with self._wall.around("metrics"):
+                    self._looking.at_gradients()
             self._see_gradients(self._rosters[number].before(self._steps.current))
             return loss
 
@@ -343,6 +394,9 @@ class Monitor:
         roster = self._rosters[number]
         step = roster.before(self._steps.current)
         updates = self._probes.updates
+        if gradients and self._metrics:
+            with self._wall.around("metrics"):
+                self._looking.at_gradients()
         self._riding = gradients and roster.quiet and self._can_ride(step)
         if gradients and not self._riding:
             self._see_gradients(step)
@@ -423,6 +477,8 @@ class Monitor:
                     parts.append((name, probe, probe.take()))
         for roster in self._rosters:
             roster.rest()
+        if self._metrics:
+            self._hand_over_metrics()
         activations = self._probes.activations
         inside = activations.take_spent() if activations is not None else 0.0
         spent = self._spent + inside + time.perf_counter() - begun
@@ -436,6 +492,14 @@ class Monitor:
         self._last_measured = self._steps.current
         if now - self._histograms_at >= HISTOGRAMS_S:
             self._hand_over_histograms(now)
+
+    def _hand_over_metrics(self) -> None:
+        with self._wall.around("metrics"):
+            self._looking.at_parameters()
+            found = self._last_metrics = self._looking.book.finish()
+            if found:
+                keys = {Key.parse(name): value for name, value in found.items()}
+                self._recorder.put(Logged(self._steps.current, time.time(), keys))
 
     def _hand_over_histograms(self, now: float) -> None:
         parts = []
@@ -485,6 +549,9 @@ class Monitor:
             site, _, stat = name.partition("_")
             keys[Key("machine", site, stat)] = value
         self._recorder.put(Logged(self._steps.current, time.time(), keys))
+
+    def _note_trouble(self, text: str) -> None:
+        self.event("metric_failed", text)
 
     def _note_flops(self, flops: int) -> None:
         self.event("flops", f"the model computes {flops:.3g} FLOPs a step", flops=flops)

@@ -14,6 +14,7 @@ from torchvitals.monitor.environment import describe_run
 from torchvitals.monitor.monitor import Monitor
 from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
+from torchvitals.monitor.reference import copy_of
 from torchvitals.monitor.run_path import default_path
 from torchvitals.monitor.steps import Steps
 from torchvitals.probes.activations import Activations, is_compiled
@@ -57,6 +58,7 @@ def watch(
     clocks: bool = True,
     machine: bool = True,
     samples_every: int = 100,
+    reference: nn.Module | Literal["init"] | None = None,
     backend: str = "auto",
 ) -> Monitor:
     """Watch a training from the inside and keep what is seen in one file.
@@ -92,6 +94,8 @@ def watch(
         clocks: where each step's time goes, throughput, model FLOPs, gradient noise scale.
         machine: sample memory, processors and accelerators from the background.
         samples_every: steps between two reports of the losses by category (`log_samples`).
+        reference: a model that difference metrics compare with, or "init": a copy of the model as it
+            is now.
         backend: "native", "torch", or the best there is.
 
     With several processes (torch.distributed initialised) all call watch(); rank 0 writes the run.
@@ -196,6 +200,9 @@ def watch(
         clocks=clocks,
         machine=machine,
         samples_every=samples_every,
+        names={site.module: site.name for site in tree.modules if site.name in selection},
+        named_parameters={tree.parameters[i].name: tree.parameters[i].parameter for i in chosen},
+        reference=_reference(reference, models),
         next_epoch=_next_epoch(path, last) if resume and writer is not None else 1,
     )
     if compiled and watched_modules:
@@ -259,6 +266,20 @@ def _matching(tree: Tree, pattern: bool | str) -> list[Any]:
         )
     (compiled,) = compile_patterns("activations", pattern)
     return [site for site in tree.modules if compiled.match(site.name)]
+
+
+def _reference(
+    choice: nn.Module | Literal["init"] | None, models: Mapping[str, nn.Module]
+) -> nn.Module | None:
+    if choice is None or isinstance(choice, nn.Module):
+        return choice
+    if choice != "init":
+        raise ConfigError(f'reference must be a model or "init", got {choice!r}')
+    if len(models) > 1:
+        raise ConfigError(
+            'reference="init" takes one model; give the reference of several yourself'
+        )
+    return copy_of(next(iter(models.values())))
 
 
 def _next_epoch(path: Path, last: int) -> int:
