@@ -342,6 +342,10 @@ class Monitor(TakesMetrics):
             else:
                 self._probes.activations.close()
 
+    def _metric_added(self) -> None:
+        if not self._closed:
+            self._switch_metrics()
+
     def _switch_metrics(self) -> None:
         self._looking.book.step = self._steps.current
         if self._active:

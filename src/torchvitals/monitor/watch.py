@@ -94,8 +94,7 @@ def watch(
         clocks: where each step's time goes, throughput, model FLOPs, gradient noise scale.
         machine: sample memory, processors and accelerators from the background.
         samples_every: steps between two reports of the losses by category (`log_samples`).
-        reference: a model that difference metrics compare with, or "init": a copy of the model as it
-            is now.
+        reference: a model that difference metrics compare with, or "init": a copy of the model now.
         backend: "native", "torch", or the best there is.
 
     With several processes (torch.distributed initialised) all call watch(); rank 0 writes the run.
@@ -179,6 +178,7 @@ def watch(
             else None,
         )
 
+    compared = _reference(reference, models)
     ranks = Ranks.join()
     writer = _open_writer(path, info, resume=resume) if ranks.is_writer else None
     last = start_step if start_step is not None else (writer.last_step if writer else None) or 0
@@ -202,7 +202,7 @@ def watch(
         samples_every=samples_every,
         names={site.module: site.name for site in tree.modules if site.name in selection},
         named_parameters={tree.parameters[i].name: tree.parameters[i].parameter for i in chosen},
-        reference=_reference(reference, models),
+        reference=compared,
         next_epoch=_next_epoch(path, last) if resume and writer is not None else 1,
     )
     if compiled and watched_modules:
