@@ -34,6 +34,8 @@ def test_both_styles_mix(tmp_path):
         history = monitor.history
         steps, values = history.series("gradient/head.weight/l1")
         assert steps.tolist() == [1, 2, 4]
+        assert history.series("activation/head/l1").steps.tolist() == [1, 2, 4]
+        assert history.series("activation_difference/head/moved").values[0] == 0
         assert values.tolist() == pytest.approx([expected[n] for n in (1, 2, 4)], rel=1e-5)
         assert history.row(4)[torchvitals.Key("gradient", "head.weight", "own_norm")] == (
             pytest.approx(history.series("gradient/head.weight/norm").values[-1], rel=1e-6)
