@@ -520,3 +520,32 @@ def test_monitoring_changes_nothing():
             losses.append(loss.item())
         results.append(losses)
     assert results[0] == results[1]
+
+
+def test_lambdas_that_spell_a_statistic_are_recognised_and_nothing_else_is():
+    from torchvitals.stats.named import recognised
+
+    factor = 2.0
+    assert recognised(lambda g: g.norm()) is stats.norm
+    assert recognised(lambda p: p.abs().max()) is stats.absmax
+    assert recognised(stats.rms) is stats.rms
+    for other in (
+        lambda x: x.norm(1),
+        lambda x: x.norm(dim=-1),
+        lambda x: factor * x.norm(),
+        lambda x: x.std(),  # divides by n − 1
+        lambda x, p=2: x.norm(),
+        lambda *x: x.norm(),
+        torch.norm,
+        torch.Tensor.norm,
+        nn.Identity(),
+    ):
+        assert recognised(other) is None
+    model = make_net()
+    monitor = monitor_of(model)
+    monitor.add_gradient_metric("plain", lambda g: g.norm())
+    monitor.add_gradient_metric("own", lambda g: g.norm() * 1.0)
+    found = one_step(monitor, model)
+    for key, value in found.items():
+        if key.endswith("/plain"):
+            assert value == pytest.approx(found[key.replace("/plain", "/own")], rel=1e-5)

@@ -43,6 +43,8 @@ class Metric:
     function: Function
     pattern: re.Pattern[str]
     aggregation: Function | None = None
+    statistic: Function | None = None
+    """The statistic of the kernel that the function is."""
 
 
 class Metrics:
@@ -67,7 +69,8 @@ class Metrics:
             pattern = re.compile(regex)
         except re.error as error:
             raise ConfigError(f"{what} metric {name}: bad regex {regex!r}: {error}") from None
-        metric = Metric(kind, name, function, pattern, aggregation)
+        statistic = named.recognised(function) if aggregation is None else None
+        metric = Metric(kind, name, function, pattern, aggregation, statistic)
         self._metrics.setdefault(kind, {})[name] = metric
         self._wanted.clear()
 
@@ -207,15 +210,16 @@ def run_on_all(
     for site, tensor in tensors:
         seen = tensor.detach()
         for metric in metrics.of(kind, site):
-            if named.known(metric.function) and metric.aggregation is None and scale == 1.0:
+            if metric.statistic is not None and scale == 1.0 and seen.numel():
                 known.setdefault(site, (seen, []))[1].append(metric)
             else:
                 book.run(metric, site, seen * scale if scale != 1.0 else seen, kind=log_as)
     if not known:
         return
-    functions = list(dict.fromkeys(m.function for _, found in known.values() for m in found))
+    wanted = [m.statistic for _, found in known.values() for m in found]
+    functions = list(dict.fromkeys(function for function in wanted if function is not None))
     values = named.measure(backend, [tensor for tensor, _ in known.values()], functions)
     for (site, (_, found)), line in zip(known.items(), values, strict=True):
         for metric in found:
-            value = line[functions.index(metric.function)]
+            value = line[functions.index(metric.statistic)]  # type: ignore[arg-type]
             book.add(f"{log_as or kind}/{site}/{metric.name}", value)

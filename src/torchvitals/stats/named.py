@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
+from types import FunctionType
 
 import torch
 from torch import Tensor
@@ -63,6 +64,9 @@ def zero_frac(x: Tensor) -> Tensor:
     return (_wide(x) == 0).float().mean()
 
 
+VARARGS, VARKEYWORDS = 4, 8
+"""Flags of code objects that take any number of arguments."""
+
 PLACES: dict[Callable[..., object], int] = {
     function: s.STATS.index(function.__name__)
     for function in (norm, rms, mean, std, min, max, zero_frac)
@@ -70,12 +74,35 @@ PLACES: dict[Callable[..., object], int] = {
 """Where `sums.derive` has them."""
 
 
-def known(function: object) -> bool:
-    """Whether the kernel serves this function."""
-    try:
-        return function is absmax or function in PLACES
-    except TypeError:  # a callable that can't be hashed is none of ours
-        return False
+def recognised(function: Callable[..., object]) -> Callable[..., object] | None:
+    """The statistic of ours that this function is; None when it is something else.
+
+    A lambda that reads exactly like one of `SPELLINGS` (the same instructions, names and constants,
+    nothing from outside) is that statistic, too.
+    """
+    if function is absmax or (isinstance(function, FunctionType) and function in PLACES):
+        return function
+    spelled = _spelling(function)
+    return None if spelled is None else _SPELLED.get(spelled)
+
+
+def _spelling(function: object) -> tuple[object, ...] | None:
+    if not isinstance(function, FunctionType) or function.__closure__ or function.__defaults__:
+        return None
+    code = function.__code__
+    if code.co_argcount != 1 or code.co_kwonlyargcount or code.co_flags & (VARARGS | VARKEYWORDS):
+        return None
+    return code.co_code, code.co_names, code.co_consts
+
+
+SPELLINGS: tuple[tuple[Callable[..., object], Callable[..., object]], ...] = (
+    (lambda x: x.norm(), norm),
+    (lambda x: x.mean(), mean),
+    (lambda x: x.min(), min),
+    (lambda x: x.max(), max),
+    (lambda x: x.abs().max(), absmax),
+)
+_SPELLED = {_spelling(function): statistic for function, statistic in SPELLINGS}
 
 
 def measure(
