@@ -31,13 +31,21 @@ def imported_by(*arguments: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["show", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["show", "--help"], ["status", "-h"]]
+)
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert imported_by(*arguments) == []
 
 
 def test_reading_a_run_does_not_load_torch(runs: Path) -> None:
-    for arguments in (["ls"], ["show", "made"], ["verify", "made"], ["export", "made", "--to=csv"]):
+    for arguments in (
+        ["ls"],
+        ["status", "made"],
+        ["show", "made"],
+        ["verify", "made"],
+        ["export", "made", "--to=csv"],
+    ):
         found = imported_by(*arguments)
         assert "numpy" in found
         assert "torch" not in found
@@ -83,7 +91,7 @@ def test_a_pipe_that_closes_ends_quietly(in_tmp: Path, command: str) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-@pytest.mark.parametrize("command", ["show made", "ls", "verify made"])
+@pytest.mark.parametrize("command", ["show made", "status made", "ls", "verify made"])
 def test_a_pipe_that_nobody_reads_ends_quietly(command: str) -> None:
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {VITALS} {command} | true"],
@@ -97,7 +105,7 @@ def test_a_pipe_that_nobody_reads_ends_quietly(command: str) -> None:
 
 @pytest.mark.usefixtures("runs")
 def test_a_pipe_gets_no_escape_codes_and_a_hundred_columns() -> None:
-    for arguments in (["show", "made"], ["ls"]):
+    for arguments in (["show", "made"], ["status", "made"], ["ls"]):
         done = vitals(*arguments)
         assert "\x1b" not in done.stdout
         assert max(map(len, done.stdout.splitlines())) <= 100

@@ -94,3 +94,22 @@ def test_sizes_and_counts() -> None:
 def test_names_lose_their_beginning() -> None:
     assert words.tail("blocks.11.attn.weight", 12) == "…attn.weight"
     assert words.tail("short", 12) == "short"
+
+
+def test_shares_above_one() -> None:
+    assert [words.share(value) for value in (1.002, 1.7)] == ["> 100 %", "170 %"]
+    assert [words.percent(v) for v in (0, 0.001, 0.314, 1)] == ["0 %", "< 1 %", "31 %", "100 %"]
+
+
+def test_rates_and_short_times() -> None:
+    rates = (0.0123, 3.2258, 99.9, 4321.4, 9999, 52_852, 999_960, 2.5e9)
+    assert [words.short(rate) for rate in rates] == [
+        "0.0123", "3.23", "100", "4,321", "10k", "52.9k", "1M", "2.5G",
+    ]  # fmt: skip
+    assert [words.scaled(f, "FLOP/s") for f in (1.2e12, 8.3e7, 5e3, 3e18)] == [
+        "1.2 TFLOP/s", "83 MFLOP/s", "5 kFLOP/s", "3 EFLOP/s",
+    ]  # fmt: skip
+    times = (0, 85e-6, 0.0124, 0.31, 0.99999, 1.2, 200)
+    assert [words.seconds(time) for time in times] == [
+        "0 s", "85 µs", "12.4 ms", "310 ms", "1 s", "1.2 s", "3 min 20 s",
+    ]  # fmt: skip

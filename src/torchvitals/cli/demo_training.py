@@ -139,7 +139,9 @@ def train(
 
     config = {"batch_size": batch_size, "block": BLOCK, "planted": f"{FAULTY} has lr 0"}
     begun = time.monotonic()
-    with torchvitals.watch(model, optimizer, run=run, every=every, config=config) as monitor:
+    with torchvitals.watch(
+        model, optimizer, run=run, every=every, total_steps=steps, config=config
+    ) as monitor:
         for step in range(1, steps + 1):
             starts = torch.randint(len(data) - BLOCK - 1, (batch_size,))
             batch = torch.stack([data[start : start + BLOCK + 1] for start in starts])

@@ -21,6 +21,31 @@ def find_run(text: str) -> Path:
     raise RunNotFound(f"there is no run {text!r} here.{_instead(text)}")
 
 
+def newest_run() -> tuple[Path, str]:
+    """The run under ./runs that began last, a running one if there is any, and why it is this."""
+    from torchvitals.record.errors import VitalsError
+    from torchvitals.store import list_runs, open_run
+
+    found: list[tuple[bool, float, Path]] = []
+    for run in list_runs(RUNS):
+        try:
+            with open_run(run.path) as history:
+                started = max((attempt.started for attempt in history.attempts), default=0.0)
+                found.append((history.status == "running", started, run.path))
+        except VitalsError:  # what can't be read can't be followed
+            continue
+    if not found:
+        raise RunNotFound(
+            "there are no runs under ./runs; name one that is elsewhere, or make one with "
+            "'vitals demo'."
+        )
+    running, _, path = max(found)
+    num = sum(one for one, _, _ in found)
+    if not running:
+        return path, "the newest run; none is running"
+    return path, "the run that is running" if num == 1 else f"the newest of {num} that are running"
+
+
 def _instead(text: str) -> str:
     from torchvitals.store import list_runs
 

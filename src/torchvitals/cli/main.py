@@ -15,7 +15,7 @@ import click
 
 from torchvitals import __version__
 
-COMMANDS = ("demo", "ls", "show", "export", "verify", "doctor")
+COMMANDS = ("demo", "ls", "status", "show", "export", "verify", "doctor")
 """In the order in which a newcomer meets them."""
 
 EXIT_PROBLEM = 1
@@ -96,6 +96,7 @@ EPILOG = """\b
 Examples:
   vitals demo                  train a small model for a minute, see what it looks like
   vitals ls                    the runs under ./runs
+  vitals status                follow the run that is running
   vitals show runs/gpt         how a run is doing, the worst layers first
   vitals export runs/gpt --to csv -o gpt.csv
 

@@ -10,7 +10,12 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-KINDS = ("update", "gradient", "activation", "parameter", "optimizer", "summary", "scalar")
+KINDS = (
+    *("update", "gradient", "activation", "parameter", "optimizer", "summary", "scalar"),
+    *("clock", "speed", "machine", "eval", "epoch", "category", "noise", "rank", "attention"),
+    *("gradient_before_clip", "activation_difference", "parameter_difference"),
+)
+"""Of the tensors and what is logged, and beside them."""
 
 
 def check_pattern(

@@ -99,6 +99,7 @@ def make_tables(
     top: int | None = None,
 ) -> list[LayerTable | ColumnTable]:
     """The tables of these kinds (none given: of the layers), those without lines left out."""
+    from torchvitals.views.categories import category_table
     from torchvitals.views.columns import column_table
     from torchvitals.views.layers import RANKINGS, layer_table
 
@@ -111,7 +112,9 @@ def make_tables(
             tables.append(
                 column_table(history, kind, step=step, site=site, only=("lr", "weight_decay"))
             )
-        if kind in RANKINGS:
+        if kind == "category" and not stats:
+            tables.append(category_table(history, step=step, site=site, top=top))
+        elif kind in RANKINGS:
             tables.append(layer_table(history, kind, step=step, stats=known, site=site, top=top))
         else:
             tables.append(column_table(history, kind, step=step, stats=known, site=site))

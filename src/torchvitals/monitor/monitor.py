@@ -552,7 +552,8 @@ class Monitor(TakesMetrics):
         for name, value in readings.items():
             site, _, stat = name.partition("_")
             keys[Key("machine", site, stat)] = value
-        self._recorder.put(Logged(self._steps.current, time.time(), keys))
+        # Of the last step done: one that is under way may never be, and a resumed run counts on.
+        self._recorder.put(Logged(self._steps.done, time.time(), keys))
 
     def _note_trouble(self, text: str) -> None:
         self.event("metric_failed", text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,7 +34,10 @@ class Trend:
     @property
     def name(self) -> str:
         """Without the kind: ``loss``, ``gradient_norm/median``."""
-        return self.key.site if self.key.kind == SCALAR else f"{self.key.site}/{self.key.stat}"
+        kind, site, stat = self.key
+        # A category's number is its loss.
+        alone = kind == SCALAR or (kind, stat) == ("category", "loss")
+        return site if alone else f"{site}/{stat}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +48,27 @@ class ColumnTable:
     title: str
     lines: list[Trend]
     num_columns: int
+    notes: list[str] = field(default_factory=list)
+    """One a line, or none at all."""
 
 
-TITLES = {"scalar": "Logged numbers", "summary": "Summary", "optimizer": "Parameter groups"}
+TITLES = {
+    "scalar": "Logged numbers",
+    "summary": "Summary",
+    "optimizer": "Parameter groups",
+    "clock": "Time of a step",
+    "speed": "Throughput",
+    "machine": "Machine",
+    "eval": "Evaluations",
+    "epoch": "Means of the epochs",
+    "category": "Loss by category",
+    "noise": "Gradient noise scale",
+    "rank": "Ranks",
+    "attention": "Attention",
+    "gradient_before_clip": "Gradients before clipping",
+    "activation_difference": "Activations, difference to the reference model",
+    "parameter_difference": "Parameters, difference to the reference model",
+}
 
 
 def trend(

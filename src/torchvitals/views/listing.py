@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torchvitals.record import SCALAR, Key, VitalsError
 from torchvitals.store import History, list_runs, open_run
+from torchvitals.views.progress import done_step
 from torchvitals.views.sparkline import drawn
 
 SPARK_WIDTH = 16
@@ -91,7 +92,7 @@ def _line(history: History, name: str, path: Path, now: float) -> RunLine:
         name=name,
         path=path,
         status=history.status,
-        steps=history.last_step,
+        steps=done_step(history),
         loss=loss[-1] if loss else None,
         loss_spark=drawn(history, key, SPARK_WIDTH) if key is not None else "",
         started=started,

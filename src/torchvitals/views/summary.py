@@ -16,9 +16,13 @@ from torchvitals.store import History
 from torchvitals.views.columns import Trend, trend
 from torchvitals.views.layers import SPARK_WIDTH
 from torchvitals.views.listing import disk_size, loss_key, took
+from torchvitals.views.pace import Pace, pace_of
+from torchvitals.views.progress import done_step
 
 BAD_STATS = ("num_nan", "num_posinf", "num_neginf")
 BAD_POINTS = 256
+ROUTINE = frozenset({"epoch", "flops"})
+"""Kinds of events that are no news."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +89,8 @@ class RunSummary:
     overhead_frac: float | None
     """Share of the run's time, first step to last."""
     events: list[str]
+    """Without those that `pace` tells: epochs, and the FLOPs of a step."""
+    pace: Pace
 
 
 def summarize(
@@ -117,7 +123,7 @@ def summarize(
         name=info.name or history.path.parent.name,
         path=history.path.parent,
         status=history.status,
-        last_step=history.last_step,
+        last_step=done_step(history),
         at_step=step,
         num_measured=len(history.steps("summary")),
         num_columns=len(keys),
@@ -151,12 +157,18 @@ def summarize(
         not_finite=not_finite(history, stop=stop),
         overhead_s=overhead_s,
         overhead_frac=overhead_frac,
-        events=[
-            f"step {event.step}: {event.kind}: {event.text}"
-            for event in history.events()
-            if stop is None or event.step < stop
-        ],
+        events=event_lines(history, stop=stop),
+        pace=pace_of(history, stop=stop, now=now, spark_width=spark_width),
     )
+
+
+def event_lines(history: History, *, stop: int | None = None) -> list[str]:
+    """What happened, but for what happens in every run."""
+    return [
+        f"step {event.step}: {event.kind}: {event.text}"
+        for event in history.events()
+        if event.kind not in ROUTINE and (stop is None or event.step < stop)
+    ]
 
 
 def monitor_share(

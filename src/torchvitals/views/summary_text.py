@@ -7,17 +7,19 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from torchvitals.views import words
-from torchvitals.views.columns import Trend
+from torchvitals.views.grids import Fact, TrendLine, fact_grid, paragraphs, trend_grid
+from torchvitals.views.pace_text import epoch_facts, outlook_facts, pace_facts, progress_facts
 from torchvitals.views.summary import RunSummary
-from torchvitals.views.terminal import STATUS_STYLES, trend_words
+from torchvitals.views.terminal import STATUS_STYLES
+from torchvitals.views.trend_lines import evaluation_lines, loss_line, trend_line
 
 NUM_SCALARS = 6
 NUM_EVENTS = 4
+SHORTEST_PATH = 16
 
 
 def summary_text(run: RunSummary, width: int) -> RenderableType:
@@ -26,25 +28,37 @@ def summary_text(run: RunSummary, width: int) -> RenderableType:
     facts = [steps, words.duration(run.duration_s), words.size(run.size_bytes)]
     if run.num_attempts > 1:
         facts.insert(1, words.plural(run.num_attempts, "attempt"))
-    title = Text.assemble(
-        (str(run.path), "bold"), "  ", (run.status, STATUS_STYLES.get(run.status, "red")), " · ",
-        " · ".join(facts),
-    )  # fmt: skip
     if run.at_step is not None:
-        title.append(f" · as of step {words.count(run.at_step)}")
-    parts: list[RenderableType] = [title, Text(""), _pairs(list(_what(run)), width)]
-    numbers = list(_numbers(run))
-    if numbers:
-        parts += [Text(""), _trends(numbers)]
-    standing_out = list(_standing_out(run))
-    if standing_out:
-        parts += [Text(""), _pairs(standing_out, width)]
-    if run.events:
-        shown = [
-            ("event" if not at else "", text) for at, text in enumerate(run.events[-NUM_EVENTS:])
-        ]
-        parts.append(_pairs(shown, width))
-    return Group(*parts)
+        facts.append(f"as of step {words.count(run.at_step)}")
+    # A finished run is as far as it will get, however many steps were planned.
+    ended = run.status == "finished"
+    progress = run.pace.progress
+    far = epoch_facts(progress) if ended else progress_facts(progress, width)
+    pace = [*outlook_facts(run.pace, width), *pace_facts(run.pace, width, every=_every(run))]
+    return paragraphs(
+        run_title(run.path, run.status, facts, width),
+        fact_grid([*_what(run), *far], width),
+        trend_grid(list(_numbers(run)), width),
+        fact_grid(pace, width),
+        fact_grid([*_standing_out(run), *event_facts(run.events)], width),
+    )
+
+
+def run_title(path: Path, status: str, facts: Sequence[str], width: int) -> Text:
+    """Which run, how it is, and facts in short; a long path loses its beginning."""
+    rest = f" · {' · '.join(facts)}"
+    name = words.tail(str(path), max(width - len(status) - len(rest) - 2, SHORTEST_PATH))
+    return Text.assemble((name, "bold"), "  ", (status, STATUS_STYLES.get(status, "red")), rest)
+
+
+def event_facts(events: Sequence[str], num: int = NUM_EVENTS) -> list[Fact]:
+    """The last few."""
+    return [("event" if not at else "", text) for at, text in enumerate(events[-num:])]
+
+
+def _every(run: RunSummary) -> int | None:
+    every = run.watch.get("every")
+    return every if isinstance(every, int) else None
 
 
 def _what(run: RunSummary) -> Iterator[tuple[str, str]]:
@@ -92,38 +106,25 @@ def _device(run: RunSummary) -> Iterator[str]:
         yield f"on {run.device['host']}"
 
 
-def _numbers(run: RunSummary) -> Iterator[tuple[str, str, str, str]]:
-    """(name, drawn, first → last, in words)."""
+def _numbers(run: RunSummary) -> Iterator[TrendLine]:
     if run.loss is not None:
-        best = ""
-        if run.loss.low is not None and run.loss.low_step is not None:
-            best = f"best {words.number(run.loss.low)} at step {words.count(run.loss.low_step)}"
-        yield _line(run.loss.name, run.loss, best)
+        yield loss_line(run.loss, run.pace.outlook)
+    yield from evaluation_lines(run.pace.evaluations)
     if run.gradient_norm is not None:
-        yield _line("gradient norm", run.gradient_norm, "all layers, before clipping")
+        yield trend_line("gradient norm", run.gradient_norm, "all layers, before clipping")
     if run.clip_ratio is not None:
         clipped = run.clip_ratio.last > 1
         text = "norm / limit: scaled down" if clipped else "norm / limit: not clipped now"
-        yield _line("clip ratio", run.clip_ratio, text)
+        yield trend_line("clip ratio", run.clip_ratio, text)
     if run.update_ratio is not None:
-        yield _line("update ratio", run.update_ratio, "‖Δw‖/‖w‖, median of the layers")
+        yield trend_line("update ratio", run.update_ratio, "‖Δw‖/‖w‖, median of the layers")
     if run.learning_rate is not None:
-        yield _line("learning rate", run.learning_rate, "of the first parameter group")
+        yield trend_line("learning rate", run.learning_rate, "of the first parameter group")
     for one in run.scalars[:NUM_SCALARS]:
-        yield _line(one.name, one, "")
+        yield trend_line(one.name, one)
     if len(run.scalars) > NUM_SCALARS:
         more = len(run.scalars) - NUM_SCALARS
-        yield "", "", "", f"and {more} more (--kind scalar)"
-
-
-def _line(name: str, one: Trend, text: str) -> tuple[str, str, str, str]:
-    if one.num_bad:
-        first = f"not finite from step {words.count(one.first_bad_step or 0)} on"
-        once = (
-            one.num_bad < one.num_values and one.last == one.last and abs(one.last) != float("inf")
-        )
-        text = f"not finite {words.plural(one.num_bad, 'time')}" if once else first
-    return name, one.spark, trend_words(one), text
+        yield TrendLine("", "", "", (f"and {more} more (--kind scalar)",))
 
 
 def _standing_out(run: RunSummary) -> Iterator[tuple[str, str]]:
@@ -145,24 +146,3 @@ def _standing_out(run: RunSummary) -> Iterator[tuple[str, str]]:
         yield "not finite" if not at else "", text
     if not run.not_finite and run.num_measured:
         yield "not finite", "none"
-
-
-def _pairs(pairs: list[tuple[str, str]], width: int) -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True, min_width=13)
-    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=width - 15)
-    for name, text in pairs:
-        grid.add_row(name, text)
-    return grid
-
-
-def _trends(lines: list[tuple[str, str, str, str]]) -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True, min_width=13)
-    # Only the words at the end may be cut.
-    for at in (1, 2):
-        grid.add_column(no_wrap=True, min_width=max(len(line[at]) for line in lines))
-    grid.add_column(no_wrap=True, overflow="ellipsis", style="dim")
-    for line in lines:
-        grid.add_row(*line)
-    return grid

@@ -7,6 +7,7 @@ dropped from the right, names lose their beginning, nothing wraps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -65,7 +66,14 @@ def value_text(stat: str, value: float | None) -> str:
     """A value the way its stat is read."""
     if stat == "vs_median":
         return words.times(value)
-    return words.share(value) if stat.endswith("_frac") else words.number(value)
+    if stat.endswith("_frac") or stat == "mfu":
+        return words.share(value)
+    if value is not None and isfinite(value):
+        if stat.endswith("_bytes"):
+            return words.size(value)
+        if stat.endswith("_s") and not stat.endswith("per_s"):
+            return words.seconds(value)
+    return words.number(value)
 
 
 def layers_text(table: LayerTable, width: int) -> RenderableType:
@@ -103,23 +111,29 @@ def layers_text(table: LayerTable, width: int) -> RenderableType:
 
 
 def columns_text(table: ColumnTable, width: int) -> RenderableType:
-    """Columns in stored order."""
+    """Columns in the order of the table."""
     names = [line.name for line in table.lines]
     cells = {
-        "last": [words.number(line.last) for line in table.lines],
-        "first": [words.number(line.first) for line in table.lines],
-        "lowest": [words.number(line.low) for line in table.lines],
-        "highest": [words.number(line.high) for line in table.lines],
+        "last": [value_text(line.key.stat, line.last) for line in table.lines],
+        "first": [value_text(line.key.stat, line.first) for line in table.lines],
+        "lowest": [value_text(line.key.stat, line.low) for line in table.lines],
+        "highest": [value_text(line.key.stat, line.high) for line in table.lines],
     }
-    chosen, room = fit(names, cells, [("", [line.spark for line in table.lines])], width)
+    fixed = [("over time", [line.spark for line in table.lines])]
+    if table.notes:
+        fixed.append(("", table.notes))
+    chosen, room = fit(names, cells, fixed, width)
     grid = _grid()
     grid.add_column("column", no_wrap=True)
     grid.add_column("over time", no_wrap=True)
     for name in chosen:
         grid.add_column(name, justify="right", no_wrap=True)
+    if table.notes:
+        grid.add_column("", no_wrap=True, style="dim")
     for index, line in enumerate(table.lines):
         numbers = [_marked(cells[name][index]) for name in chosen]
-        grid.add_row(words.tail(line.name, room), _marked(line.spark), *numbers)
+        extra = [table.notes[index]] if table.notes else []
+        grid.add_row(words.tail(line.name, room), _marked(line.spark), *numbers, *extra)
     parts: list[RenderableType] = [Text(table.title, "bold"), grid]
     more = table.num_columns - len(table.lines)
     if more > 0:

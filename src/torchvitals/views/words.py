@@ -30,7 +30,14 @@ def share(value: float | None) -> str:
     percent = 100 * value
     if percent == 0 or 0.05 <= percent <= 99.95 or percent == 100:
         return f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
+    if percent > 100:
+        return f"{percent:.0f} %" if percent >= 100.5 else "> 100 %"
     return "< 0.1 %" if percent < 1 else "> 99.9 %"
+
+
+def percent(value: float) -> str:
+    """A fraction in whole per cent, as parts of a whole are read: ``31 %``, ``< 1 %``."""
+    return "< 1 %" if 0 < value < 0.005 else f"{100 * value:.0f} %"
 
 
 def times(value: float | None) -> str:
@@ -51,7 +58,33 @@ def amount(value: int) -> str:
     return f"{value / 1e3:.3g} k" if value >= 10_000 else count(value)
 
 
-def size(num_bytes: int) -> str:
+def short(value: float) -> str:
+    """A rate or a count in few characters: ``3.2``, ``4,100``, ``52k``, ``1.3M``."""
+    for unit, size, least in (("G", 1e9, 1e9), ("M", 1e6, 1e6), ("k", 1e3, 1e4)):
+        if value >= 0.9995 * least:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"
+
+
+def scaled(value: float, unit: str) -> str:
+    """``1.2 TFLOP/s``, ``83 MFLOP/s``."""
+    for prefix, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if value >= 0.9995 * size:
+            return f"{value / size:.3g} {prefix}{unit}"
+    return f"{value / 1e3:.3g} k{unit}"
+
+
+def seconds(value: float) -> str:
+    """A short time: ``85 µs``, ``310 ms``, ``1.2 s``; long ones as `duration` has them."""
+    if value >= 99.5:
+        return duration(value)
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if value >= 0.9995 * size or value == 0:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-6:.3g} µs"
+
+
+def size(num_bytes: float) -> str:
     """``812 B``, ``3.4 kB``, ``12 MB``."""
     value = float(num_bytes)
     for unit in ("B", "kB", "MB", "GB"):
