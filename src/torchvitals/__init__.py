@@ -13,6 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torchvitals.coordcheck import RefinedCoordinateCheck as RefinedCoordinateCheck
+    from torchvitals.monitor.attention import (
+        monitor_scaled_dot_product_attention as monitor_scaled_dot_product_attention,
+    )
     from torchvitals.monitor.keeping import load_metrics as load_metrics
     from torchvitals.monitor.mixin import MonitorMixin as MonitorMixin
     from torchvitals.monitor.module_monitor import ModuleMonitor as ModuleMonitor
@@ -31,12 +35,24 @@ _HOMES = {
     "ModuleMonitor": "torchvitals.monitor.module_monitor",
     "Monitor": "torchvitals.monitor.monitor",
     "MonitorMixin": "torchvitals.monitor.mixin",
+    "RefinedCoordinateCheck": "torchvitals.coordcheck.rcc",
     "VitalsError": "torchvitals.record.errors",
     "load_metrics": "torchvitals.monitor.keeping",
+    "monitor_scaled_dot_product_attention": "torchvitals.monitor.attention",
     "open_run": "torchvitals.store.history",
     "watch": "torchvitals.monitor.watch",
 }
-_NEED_TORCH = frozenset({"ModuleMonitor", "Monitor", "MonitorMixin", "load_metrics", "watch"})
+_NEED_TORCH = frozenset(
+    {
+        "ModuleMonitor",
+        "Monitor",
+        "MonitorMixin",
+        "RefinedCoordinateCheck",
+        "load_metrics",
+        "monitor_scaled_dot_product_attention",
+        "watch",
+    }
+)
 
 __all__ = [
     "History",
@@ -44,9 +60,11 @@ __all__ = [
     "ModuleMonitor",
     "Monitor",
     "MonitorMixin",
+    "RefinedCoordinateCheck",
     "VitalsError",
     "__version__",
     "load_metrics",
+    "monitor_scaled_dot_product_attention",
     "open_run",
     "watch",
 ]

@@ -463,7 +463,10 @@ class Monitor(TakesMetrics):
             self._hand_over(time.perf_counter(), again=again)
         elif self._pace is not None:
             self._pace.end_step(again=again)
+        first = not self._steps.has_stepped
         self._steps.advance()
+        if first and self._machine is not None and self._machine.latest:
+            self._sampled(self._machine.latest)
         if self._ranks.world_size > 1 and self._steps.monitored(step):
             # Asked of the step's number alone, so that all ranks come here together.
             self._compare_ranks(step)
@@ -548,6 +551,8 @@ class Monitor(TakesMetrics):
 
     def _sampled(self, readings: dict[str, float]) -> None:
         """A sample of the machine; on its sampler's thread."""
+        if not self._steps.has_stepped:
+            return  # there is no step to put it to; the first one's end asks for it
         keys = {}
         for name, value in readings.items():
             site, _, stat = name.partition("_")

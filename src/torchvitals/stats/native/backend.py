@@ -245,7 +245,8 @@ class FixedTensors(list[Tensor]):
         except RuntimeError:  # a sparse tensor has no one address
             return Table(list(self))
         if self._table is None or addresses != self.addresses:
-            self._table = Table(list(self)) if self._like is None else self._like.table(self)
+            like = self._like
+            self._table = Table(list(self)) if like is None else like.table(self, addresses)
             self.addresses = addresses
         return self._table
 
@@ -319,7 +320,7 @@ class Layout:
         self._table = None if table.copied else table
         table.tensors = []  # they are not ours to keep alive
 
-    def table(self, tensors: Sequence[Tensor]) -> Table:
+    def table(self, tensors: Sequence[Tensor], addresses: list[int] | None = None) -> Table:
         """The table of these tensors: this one with their addresses, or one of their own."""
         if (
             self._table is None
@@ -330,7 +331,7 @@ class Layout:
             or not all(map(_is_contiguous, tensors))
         ):
             return Table(tensors)
-        self._table.pointers[:] = list(map(_data_ptr, tensors))
+        self._table.pointers[:] = addresses or list(map(_data_ptr, tensors))
         return self._table
 
 
