@@ -10,7 +10,20 @@ import torchvitals
 
 from .house import ROOT, WITHOUT_TORCH, run_python
 
-NAMES = ["History", "Key", "Monitor", "VitalsError", "__version__", "open_run", "watch"]
+NAMES = [
+    "History",
+    "Key",
+    "ModuleMonitor",
+    "Monitor",
+    "MonitorMixin",
+    "RefinedCoordinateCheck",
+    "VitalsError",
+    "__version__",
+    "load_metrics",
+    "monitor_scaled_dot_product_attention",
+    "open_run",
+    "watch",
+]
 
 
 def test_public_names_are_exactly_these() -> None:

@@ -1,4 +1,4 @@
-"""`vitals coordcheck`: does each layer's update keep its size as the model widens?"""
+"""`vitals coordcheck`: trains a model at several widths, shows how its updates go with them."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def command(
     what it is trained on; `optimizer` and `loss` are taken if they are there. All three may stand
     on the function instead: `build.batches = …`.
 
-    An exponent is the slope of log RMS on log width. Under μP all of them are near 0: a learning
-    rate found on a small model then serves a large one. Near +1, the effective update of a layer
-    doubles when the width does.
+    An exponent is the slope of log RMS on log width. Under μP the effective updates have exponents
+    near 0: a learning rate found on a small model then serves a large one. At +1, the update of a
+    layer doubles when the width does.
     """
     module, make_model = find(target)
     offered = {name: offer(module, make_model, name) for name in ("batches", "optimizer", "loss")}
@@ -102,6 +102,8 @@ def command(
             "(inputs, targets)"
         )
     check = _import_check()
+    if plot is not None:
+        check.need_plots()  # before the training, not after it
     table = check.coordinate_check(
         make_model,
         widths,

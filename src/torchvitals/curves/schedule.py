@@ -173,7 +173,7 @@ def _fall(x: Array, y: Array, peak: float, *, settled: bool) -> _Way:
     elif share < 0.98:
         to += " so far"
         if share > 0.2:  # a smaller part of a curve does not say where it ends
-            to += f", {share:.0%} of about {float(f'{shape.length:.2g}'):.0f} steps"
+            to += f", {100 * share:.0f} % of about {float(f'{shape.length:.2g}'):.0f} steps"
     return _Way(SMOOTH.get(shape.name, "unknown"), shape.error / peak, f"{shape.name} {to}")
 
 

@@ -33,6 +33,8 @@ from torchvitals.monitor.recorder import Histograms, Logged, Packet, Recorder
 from torchvitals.monitor.reference import run_quietly
 from torchvitals.monitor.steps import Steps
 from torchvitals.monitor.wall import Wall
+from torchvitals.probes.activations import Activations
+from torchvitals.probes.attention import Attention
 from torchvitals.probes.clipping import ClipCatcher
 from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER, Clocks
 from torchvitals.probes.machine import MachineSampler
@@ -65,7 +67,7 @@ class Monitor(TakesMetrics):
         backend: Backend,
         steps: Steps,
         num_parameters: int,
-        make_probes: Callable[[Callable[[Exception], None], Callable[[], None]], Probes],
+        make_probes: Callable[[Callable[[str, Exception], None], Callable[[], None]], Probes],
         models: Sequence[nn.Module],
         parameters: Sequence[Tensor],
         ranks: Ranks,
@@ -100,9 +102,7 @@ class Monitor(TakesMetrics):
         self._wall = Wall(self._note_failure)
         self._stored = writer is not None
         self._recorder = Recorder(writer, self._wall, num_parameters)
-        self._probes = make_probes(
-            lambda error: self._wall.failed("activations", error), self.note_not_seen
-        )
+        self._probes = make_probes(self._wall.failed, self.note_not_seen)
         self._ranks = ranks
         self._looking = Looking(backend, looks=lambda: self._active, on_trouble=self._note_trouble)
         self._metrics = self._looking.metrics
@@ -285,8 +285,8 @@ class Monitor(TakesMetrics):
         self._outer = [None] * len(self._optimizers)
         if self._catcher is not None:
             self._catcher.remove()
-        if self._probes.activations is not None:
-            self._probes.activations.close()
+        for seer in self._seers():
+            seer.close()
         self._hand_over_histograms(time.time())
         if self._history is not None:
             # A reader holds the log beside the file open; without one a single file is left.
@@ -336,15 +336,20 @@ class Monitor(TakesMetrics):
             self._pace.switch(active=self._active)
         if self._metrics:
             self._switch_metrics()
-        if self._probes.activations is not None:
-            if self._active and self._wall.up("activations"):
-                self._probes.activations.open()
+        for seer in self._seers():
+            if self._active and self._wall.up(seer.name):
+                seer.open()
             else:
-                self._probes.activations.close()
+                seer.close()
 
     def _metric_added(self) -> None:
         if not self._closed:
             self._switch_metrics()
+
+    def _seers(self) -> list[Activations | Attention]:
+        """Probes that look while the model runs."""
+        both = (self._probes.activations, self._probes.attention)
+        return [probe for probe in both if probe is not None]
 
     def _switch_metrics(self) -> None:
         self._looking.book.step = self._steps.current
@@ -486,8 +491,7 @@ class Monitor(TakesMetrics):
             roster.rest()
         if self._metrics:
             self._hand_over_metrics()
-        activations = self._probes.activations
-        inside = activations.take_spent() if activations is not None else 0.0
+        inside = sum(seer.take_spent() for seer in self._seers())
         spent = self._spent + inside + time.perf_counter() - begun
         self.overhead_s += spent
         self._spent = 0.0

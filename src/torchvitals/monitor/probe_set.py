@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchvitals.probes.activations import Activations
+from torchvitals.probes.attention import Attention
 from torchvitals.probes.gradients import Gradients
 from torchvitals.probes.optimizer_state import OptimizerState
 from torchvitals.probes.updates import Updates
@@ -19,11 +20,13 @@ class Probes:
         updates: Updates | None,
         optimizer_state: OptimizerState | None,
         activations: Activations | None,
+        attention: Attention | None,
     ) -> None:
         self.gradients = gradients
         self.updates = updates
         self.optimizer_state = optimizer_state
         self.activations = activations
+        self.attention = attention
 
     def in_order(self) -> list[tuple[str, Any]]:
         """(name, probe) of those that are there."""
@@ -32,5 +35,6 @@ class Probes:
             ("updates", self.updates),
             ("optimizer state", self.optimizer_state),
             ("activations", self.activations),
+            ("attention", self.attention),
         ]
         return [(name, probe) for name, probe in named if probe is not None]

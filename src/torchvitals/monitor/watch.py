@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from torchvitals.monitor.reference import copy_of
 from torchvitals.monitor.run_path import default_path
 from torchvitals.monitor.steps import Steps
 from torchvitals.probes.activations import Activations, is_compiled
+from torchvitals.probes.attention import Attention
 from torchvitals.probes.gradients import Gradients
 from torchvitals.probes.optimizer_state import OptimizerState
 from torchvitals.probes.tree import Selection, Tree, compile_patterns, leaves
@@ -44,6 +46,7 @@ def watch(
     include: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] | None = None,
     activations: bool | str = True,
+    attention: bool = False,
     gradients: bool = True,
     parameters: bool = True,
     updates: Literal["sampled", "exact", False] = "sampled",
@@ -79,6 +82,8 @@ def watch(
         include, exclude: regular expressions on the names of parameters and modules.
         activations: of all layers (modules without children), of none, or of the modules whose
             names match this regular expression.
+        attention: entropy, largest logit and sizes of each attention head, seen in calls of
+            `F.scaled_dot_product_attention` and in `nn.MultiheadAttention`.
         gradients, parameters: whether to measure them.
         updates: "sampled" looks at `sample_size` elements of each weight, "exact" at all of them
             (and keeps a copy of the weights), False at none.
@@ -123,7 +128,8 @@ def watch(
     _check_optimizers(tree, optimizers)
 
     settings = {
-        "every": every, "activations": activations, "gradients": gradients,
+        "every": every, "activations": activations, "attention": attention,
+        "gradients": gradients,
         "parameters": parameters, "updates": updates, "optimizer_state": optimizer_state,
         "histograms": histograms, "sample_size": sample_size, "backend": chosen_backend.name,
         "total_steps": total_steps, "clocks": clocks, "machine": machine,
@@ -144,7 +150,7 @@ def watch(
     compiled = any(is_compiled(module) for model in models.values() for module in model.modules())
 
     def make_probes(
-        on_error: Callable[[Exception], None], on_compile: Callable[[], None]
+        on_error: Callable[[str, Exception], None], on_compile: Callable[[], None]
     ) -> Probes:
         trainable = [i for i in chosen if tree.parameters[i].parameter.requires_grad]
         return Probes(
@@ -171,10 +177,16 @@ def watch(
                 chosen_backend,
                 stride=stride,
                 eval_mode=eval_activations,
-                on_error=on_error,
+                on_error=partial(on_error, "activations"),
                 on_compile=on_compile,
             )
             if watched_modules and not compiled
+            else None,
+            attention=Attention(
+                {site.module: site.name for site in tree.modules if site.name in selection},
+                on_error=partial(on_error, "attention"),
+            )
+            if attention and not compiled
             else None,
         )
 

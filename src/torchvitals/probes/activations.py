@@ -124,6 +124,8 @@ class ActivationRaw:
 class Activations:
     """Measures the outputs of the chosen modules while it is open."""
 
+    name = "activations"
+
     def __init__(
         self,
         sites: Sequence[ModuleSite],

@@ -179,9 +179,7 @@ class History:
             found = self._views(number, attempt, start, stop)
             return drawing.envelope(source, found, number, points)
 
-    def forecast(
-        self, key: Key | str = "loss", *, at: int, attempt: int | None = None
-    ) -> Forecast:
+    def forecast(self, key: Key | str = "loss", *, at: int, attempt: int | None = None) -> Forecast:
         """Where a falling curve is heading: its value at step `at` with a 90 % band.
 
         A power law fitted to what was measured so far; `confident` is False, with a `reason`, where
