@@ -96,6 +96,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--plots", metavar="FOLDER", help="draw sp.png and mup.png there")
     chosen = parser.parse_args()
+    torch.set_num_threads(1)  # layers this small only wait for each other's threads
     widths = [int(width) for width in chosen.widths.split(",")]
     predictions = {"sp": {"embed": 0.0, "hidden.|readout": 1.0}, "mup": {".*": 0.0}}
     for make, optimizer in ((sp, adam), (mup, mup_adam)):

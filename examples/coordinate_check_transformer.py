@@ -122,6 +122,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--plots", metavar="FOLDER", help="draw sp.png and mup.png there")
     chosen = parser.parse_args()
+    torch.set_num_threads(1)  # layers this small only wait for each other's threads
     widths = [int(width) for width in chosen.widths.split(",")]
     matrices = r"blocks\.\d\.(query|key|value|output|up|down)|readout"
     predictions = {"sp": {matrices: 1.0, ".*": 0.0}, "mup": {".*": 0.0}}
