@@ -7,12 +7,14 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from torchvitals.cli.options import json_option
-from torchvitals.record.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from torchvitals.record.errors import ConfigError, MissingExtra
 
 WIDTHS = "64,128,256,512"
 
@@ -97,7 +99,7 @@ def command(
     module, make_model = find(target)
     offered = {name: offer(module, make_model, name) for name in ("batches", "optimizer", "loss")}
     if offered["batches"] is None:
-        raise ConfigError(
+        raise _wrong(
             f"{target} comes without data: add a function batches() to its module that yields "
             "(inputs, targets)"
         )
@@ -123,11 +125,11 @@ def find(target: str) -> tuple[ModuleType, Callable[[int], Any]]:
     """The module and the function that a target names."""
     place, _, name = target.rpartition(":")
     if not place or not name:
-        raise ConfigError(f"expected MODULE:FUNCTION, as in my_model:build, got {target!r}")
+        raise _wrong(f"expected MODULE:FUNCTION, as in my_model:build, got {target!r}")
     module = _import_file(Path(place)) if place.endswith(".py") else _import_named(place)
     made = getattr(module, name, None)
     if not callable(made):
-        raise ConfigError(f"{place} has no function {name!r} that makes a model of a width")
+        raise _wrong(f"{place} has no function {name!r} that makes a model of a width")
     return module, made
 
 
@@ -147,14 +149,14 @@ def _import_named(name: str) -> ModuleType:
             raise _no_torch() from error
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
-        raise ConfigError(f"there is no module {name!r} to import from this folder") from error
+        raise _wrong(f"there is no module {name!r} to import from this folder") from error
 
 
 def _import_file(path: Path) -> ModuleType:
     from importlib.util import module_from_spec, spec_from_file_location
 
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}")
+        raise _wrong(f"there is no file {path}")
     spec = spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -179,7 +181,16 @@ def _import_check() -> Any:
     return check
 
 
+def _wrong(text: str) -> ConfigError:
+    # The record room loads numpy, which `vitals --help` has no use for.
+    from torchvitals.record.errors import ConfigError
+
+    return ConfigError(text)
+
+
 def _no_torch() -> MissingExtra:
+    from torchvitals.record.errors import MissingExtra
+
     return MissingExtra(
         "the coordinate check trains models and needs torch, which is not installed here. Install "
         "it with: pip install torch"
