@@ -19,6 +19,8 @@ How the figures are made
 - "measured" is the share of the steps due that the run's file holds, for the kind of tensor that
   has fewest. A monitor may skip a step when its writer is behind, and it switches a failing probe
   off: both make it look cheap. Below 99 % no limit counts as kept, and failing probes raise here.
+- "everything" is gradients, parameters, exact updates, activations and sampled histograms; the
+  optimizer's moments, clocks and the machine's sampler are off there, and on in "defaults".
 - "CPU ms" is the CPU time of this process, all threads, that a step adds: background threads of a
   monitor show here even where they cost no time. wandb's own process is not in it.
 - "bare" in the JSON file is the bare copy's step while the variant was attached to the other: if it
@@ -149,6 +151,10 @@ def variants() -> list[Variant]:
         "gradients": True,
         "parameters": True,
         "histograms": "sampled",
+        # Beside the tensors: bench/signs.py measures these.
+        "optimizer_state": False,
+        "clocks": False,
+        "machine": False,
     }
     ours = [
         Variant(EVERYTHING, lambda: Torchvitals(**everything, every=1, backend="native"), weight=3),
