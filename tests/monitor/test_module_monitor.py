@@ -203,7 +203,7 @@ def test_scaled_gradients_are_logged_as_what_they_are():
             monitor.monitor_gradients(before_clip=True)
             scaler.unscale_(optimizer)
         else:
-            monitor._looking._scaling._looks = 9  # the other model's scaler is not this one's
+            monitor._looking._scaling._looks = 9  # the other model's scaler is in sight
             monitor.monitor_gradients(before_clip=True)
         monitor.monitor_gradients()
         monitor.end_step()

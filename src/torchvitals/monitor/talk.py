@@ -1,0 +1,127 @@
+"""`Talk`: what the user says to a monitor, and asks of it, while the training runs.
+
+The half of `Monitor` that hangs on no hook: numbers, evaluations, samples, epochs, events, the
+loader, the reference model. `monitor.py` has the other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torch import nn
+
+from torchvitals.monitor.loader import WatchedLoader
+from torchvitals.monitor.metric_methods import TakesMetrics
+from torchvitals.monitor.reference import run_quietly
+from torchvitals.probes.clocks import Clocks
+from torchvitals.record import ConfigError
+
+if TYPE_CHECKING:
+    from torchvitals.monitor.logbook import Logbook
+    from torchvitals.monitor.pace import Pace
+    from torchvitals.store.history import History
+
+Batch = TypeVar("Batch")
+
+
+class Talk(TakesMetrics):
+    """The user's side of a monitor."""
+
+    reference_module: nn.Module | None
+    _closed: bool
+    _stored: bool
+    _last_measured: int
+    _last_metrics: dict[str, float]
+    _logbook: Logbook
+    _pace: Pace | None
+
+    @property
+    def history(self) -> History:
+        """What was stored so far."""
+        raise NotImplementedError
+
+    def log(self, *, step: int | None = None, **numbers: Any) -> None:
+        """Store numbers of the user's own: ``monitor.log(loss=loss, accuracy=0.9)``.
+
+        Python numbers and one-element tensors; a tensor on a device is read later, without waiting
+        for it. NaN and Inf are stored as what they are. Several values of a name in one step become
+        their mean. `step` overrides the step they belong to.
+        """
+        if not self._closed:
+            self._logbook.log(numbers, step)
+
+    def log_eval(self, split: str = "val", *, count: float | None = None, **numbers: Any) -> None:
+        """Store the results of an evaluation: ``monitor.log_eval("val", loss=2.1, accuracy=0.4)``.
+
+        With several processes each calls it with the means over its own shard and `count`, the
+        number of samples in it; stored is the exact mean over all of them.
+        """
+        if not self._closed:
+            self._logbook.evaluate(split, numbers, count)
+
+    def log_samples(
+        self, losses: Any, category: Any, weight: Any = None, *, split: str = "train"
+    ) -> None:
+        """Losses of single samples (``reduction="none"``) by category.
+
+        `category` is one label, or one for each sample; `weight` their lengths or numbers of
+        labels. Means Σ w·l / Σ w are stored every `samples_every` steps, at the end of an epoch,
+        and for other splits than "train" at their `log_eval()`.
+        """
+        if not self._closed:
+            self._logbook.samples(split, losses, category, weight)
+
+    def report_samples(self) -> None:
+        """Store the means by category now. With several processes all must call it."""
+        if not self._closed:
+            self._logbook.report()
+
+    def count(self, *, samples: int = 0, tokens: int = 0) -> None:
+        """Say how much is in this step, where it can't be told from the batch."""
+        if self._pace is not None and not self._closed:
+            self._pace.clocks.given(samples, tokens)
+
+    def data(self, loader: Iterable[Batch], *, epochs: int | None = None) -> WatchedLoader[Batch]:
+        """The loader with its waiting on the clock: ``for batch in monitor.data(loader)``.
+
+        Each pass over it is an epoch; `epochs`: how many there will be, for the time left.
+        """
+        return WatchedLoader(
+            loader,
+            self._pace.clocks if self._pace is not None else Clocks(),
+            begin=lambda: self.epoch(of=epochs),
+            end=self._end_epoch,
+        )
+
+    def epoch(self, number: int | None = None, *, of: int | None = None) -> None:
+        """An epoch begins (and the last one ends: means of what was logged in it are stored)."""
+        if not self._closed:
+            self._logbook.epoch(number, of)
+
+    def run_reference(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the reference model on these inputs, moved to its device and dtype, in eval mode."""
+        if self.reference_module is None:
+            raise ConfigError(
+                'Set the reference module first: watch(…, reference="init") keeps a copy of the '
+                "model as it is now"
+            )
+        return run_quietly(self.reference_module, args, kwargs)
+
+    def get_step_metrics(self) -> dict[str, float]:
+        """Metrics of your own and the summary of the last monitored step, flat: for `wandb.log`.
+
+        Every other column is in `monitor.history`.
+        """
+        row = self.history.row(self._last_measured) if self._stored else {}
+        summary = {str(key): value for key, value in row.items() if key.kind == "summary"}
+        return {**summary, **self._last_metrics}
+
+    def _end_epoch(self) -> None:
+        if not self._closed:
+            self._logbook.end_epoch()
+
+    def event(self, kind: str, text: str, **data: Any) -> None:
+        """Note something that happened now: a checkpoint, a changed setting."""
+        if not self._closed:
+            self._logbook.event(kind, text, data)
