@@ -14,11 +14,11 @@ from typing import Any, Literal
 from torch import nn
 
 from torchvitals.monitor.environment import describe_run
-from torchvitals.monitor.recorder import Logged, Recorder
+from torchvitals.monitor.recorder import Columns, Recorder
 from torchvitals.monitor.run_path import default_path
 from torchvitals.monitor.wall import Wall
 from torchvitals.probes.tree import Tree
-from torchvitals.record import ConfigError, Event, Key
+from torchvitals.record import ConfigError, Event
 from torchvitals.store.history import open_run
 from torchvitals.store.writer import RunWriter
 
@@ -31,6 +31,7 @@ class Keeping:
     def __init__(self, run: str | Path | Literal[False] | None) -> None:
         self._run = run
         self._recorder: Recorder | None = None
+        self._columns = Columns()
         self._notes: list[Event] = []
         self._closed = False
         self._last: dict[int, dict[str, float]] = {}
@@ -44,8 +45,7 @@ class Keeping:
         if self._recorder is None:
             self._open(model)
         assert self._recorder is not None
-        keys = {Key.parse(name): value for name, value in values.items()}
-        self._recorder.put(Logged(step, time.time(), keys))
+        self._recorder.put(self._columns.row(step, values))
 
     def note(self, step: int, text: str) -> None:
         """Store that something went wrong."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from weakref import finalize, ref
 
 from torch import Tensor, nn
 
@@ -10,6 +11,10 @@ from torchvitals.monitor import metrics as m
 from torchvitals.monitor.outputs import Outputs
 from torchvitals.monitor.reference import Pairing, alike, pairs_of
 from torchvitals.monitor.scaling import Scaling
+from torchvitals.probes.activations import Activations
+from torchvitals.probes.probe import Notes
+from torchvitals.probes.tree import ModuleSite
+from torchvitals.record import is_missing
 from torchvitals.stats.backend import Backend
 
 
@@ -31,9 +36,15 @@ class Looking:
         self.parameters: dict[str, Tensor] = {}
         self.reference_parameters: dict[str, Tensor] = {}
         self._backend = backend
+        self._on_trouble = on_trouble
         self._looks = looks
         """Whether what happens now is looked at."""
         self._scaling = Scaling()
+        self._modules: dict[nn.Module, str] = {}
+        self._means: Activations | None = None
+        """Measures the outputs whose mean is wanted, many at once."""
+        self._mean_sites: set[str] = set()
+        self._other_outputs = True
 
     def watch(
         self,
@@ -44,6 +55,8 @@ class Looking:
     ) -> None:
         """Look at a model, by these names."""
         self.outputs.know(modules, is_reference=is_reference)
+        if not is_reference:
+            self._modules = dict(modules)
         if is_reference:
             self.reference_parameters = dict(parameters)
         else:
@@ -58,19 +71,97 @@ class Looking:
     def open(self) -> None:
         """A step that is looked at begins."""
         if self.metrics.any_of(m.ACTIVATION, m.ACTIVATION_DIFFERENCE):
+            if self.metrics.changed:
+                self._prepare()
+            self.resume()
+
+    def resume(self) -> None:
+        """Look, after looking away."""
+        if self._means is not None:
+            self._means.open()
+        if self._other_outputs:
             self.outputs.open()
 
-    def close(self) -> None:
-        """It is over."""
+    def pause(self) -> None:
+        """Look away."""
+        if self._means is not None:
+            self._means.close()
         self.outputs.close()
+
+    def finish(self) -> dict[str, float]:
+        """The step is over: what its metrics came to."""
+        self.pause()
         self.pairing.clear()
+        found = self.book.finish()
+        return found if self._means is None else {**self._means_found(self._means), **found}
+
+    def close(self) -> None:
+        """Look no more."""
+        self.pause()
+        self.pairing.clear()
+
+    def _prepare(self) -> None:
+        """Sort out which outputs only have their mean taken: these need no call each."""
+        self.metrics.changed = False
+        wanted = {site: self.metrics.of(m.ACTIVATION, site) for site in self._modules.values()}
+        means = {site for site, found in wanted.items() if any(x.is_mean for x in found)}
+        # Sites of tuples have names of their own, known when they are seen: their metrics too.
+        self._other_outputs = not self.metrics.only_means()
+        self._means, self._mean_sites = None, means
+        if means:
+            me = ref(self)
+
+            def failed(error: Exception) -> None:
+                looking = me()
+                if looking is not None:
+                    looking._means_failed(error)
+
+            self._means = Activations(
+                [ModuleSite(n, x, 0, (), ()) for x, n in self._modules.items() if n in means],
+                set(),
+                self._backend,
+                stride=0,
+                eval_mode=True,
+                on_error=failed,
+                on_compile=lambda: None,
+            )
+            # A monitor that is dropped in the middle of a step takes its hook with it.
+            finalize(self, self._means.close)
+
+    def _means_failed(self, error: Exception) -> None:
+        self._means, self._mean_sites, self._other_outputs = None, set(), True
+        self._on_trouble(f"means of activations could not be measured: {error}")
+
+    def _means_found(self, probe: Activations) -> dict[str, float]:
+        raw = probe.take()
+        if not raw.parts:
+            return {}
+        values = probe.values([raw], Notes.of(1, 0))[0]
+        return {
+            f"{m.ACTIVATION}/{key.site}/{metric.name}": float(value)
+            for key, value in zip(probe.header, values, strict=True)
+            if key.stat == "mean" and not is_missing(value)
+            for metric in self.metrics.of(m.ACTIVATION, key.site)
+            if metric.is_mean
+        }
+
+    def see_by_hand(self, name: str, tensor: Tensor, is_reference: bool) -> None:
+        """Somebody says that this was put out."""
+        means, self._mean_sites = self._mean_sites, set()
+        try:
+            self.see(name, tensor, is_reference)
+        finally:
+            self._mean_sites = means
 
     def see(self, name: str, tensor: Tensor, is_reference: bool) -> None:
         """A module put out this tensor."""
         if not self._looks():
             return
         if not is_reference and self.metrics.of(m.ACTIVATION, name):
-            m.run_on_all(self.metrics, self.book, m.ACTIVATION, [(name, tensor)], self._backend)
+            m.run_on_all(
+                self.metrics, self.book, m.ACTIVATION, [(name, tensor)], self._backend,
+                skip_means=name.partition(":out")[0] in self._mean_sites,
+            )  # fmt: skip
         differences = self.metrics.of(m.ACTIVATION_DIFFERENCE, name)
         if differences and self.reference_parameters:
             pair = self.pairing.meet(name, tensor, is_reference)

@@ -45,6 +45,8 @@ class Metric:
     aggregation: Function | None = None
     statistic: Function | None = None
     """The statistic of the kernel that the function is."""
+    is_mean: bool = False
+    """Its average over calls is the mean of all elements: many outputs are measured at once."""
 
 
 class Metrics:
@@ -53,6 +55,8 @@ class Metrics:
     def __init__(self) -> None:
         self._metrics: dict[str, dict[str, Metric]] = {}
         self._wanted: dict[tuple[str, str], list[Metric]] = {}
+        self.changed = False
+        """Whether any was added since somebody looked."""
 
     def add(
         self, kind: str, name: str, function: Function, regex: str, aggregation: Function | None
@@ -70,9 +74,11 @@ class Metrics:
         except re.error as error:
             raise ConfigError(f"{what} metric {name}: bad regex {regex!r}: {error}") from None
         statistic = named.recognised(function) if aggregation is None else None
-        metric = Metric(kind, name, function, pattern, aggregation, statistic)
+        is_mean = aggregation is None and named.is_mean(function)
+        metric = Metric(kind, name, function, pattern, aggregation, statistic, is_mean)
         self._metrics.setdefault(kind, {})[name] = metric
         self._wanted.clear()
+        self.changed = True
 
     def of(self, kind: str, site: str) -> list[Metric]:
         """Those wanted of that kind at that place (re.match on its clean name)."""
@@ -82,6 +88,13 @@ class Metrics:
             known = [metric for metric in metrics if metric.pattern.match(site)]
             self._wanted[kind, site] = known
         return known
+
+    def only_means(self) -> bool:
+        """Whether activations are asked for nothing but their means, of all modules."""
+        wanted = self._metrics.get(ACTIVATION, {}).values()
+        return not self._metrics.get(ACTIVATION_DIFFERENCE) and all(
+            metric.is_mean and metric.pattern.pattern == ".*" for metric in wanted
+        )
 
     def __bool__(self) -> bool:
         return bool(self._metrics)
@@ -200,16 +213,20 @@ def run_on_all(
     *,
     log_as: str = "",
     scale: float = 1.0,
+    skip_means: bool = False,
 ) -> None:
     """The metrics of a kind on a list of named tensors.
 
     Statistics known by name take one pass over all tensors that want them. `scale`: what the
-    tensors are to be multiplied with first (gradients that are still scaled up).
+    tensors are to be multiplied with first (gradients that are still scaled up). `skip_means`:
+    somebody else measures plain means.
     """
     known: dict[str, tuple[Tensor, list[Metric]]] = {}
     for site, tensor in tensors:
         seen = tensor.detach()
         for metric in metrics.of(kind, site):
+            if skip_means and metric.is_mean:
+                continue
             if metric.statistic is not None and scale == 1.0 and seen.numel():
                 known.setdefault(site, (seen, []))[1].append(metric)
             else:

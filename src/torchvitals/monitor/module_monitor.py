@@ -178,9 +178,8 @@ class ModuleMonitor(TakesMetrics):
         """The step is over: its values are aggregated and stored."""
         if self.current_step is None:
             return
-        self._looking.close()
         self._monitored = False
-        self._last = self._looking.book.finish()
+        self._last = self._looking.finish()
         if self._last:
             self._keeping.put(self.module, self.current_step, self._last)
 
@@ -200,10 +199,13 @@ class ModuleMonitor(TakesMetrics):
     def no_monitor(self) -> Iterator[None]:
         """Look away: ``with monitor.no_monitor(): evaluate(model)``. May be nested."""
         self._paused += 1
+        self._looking.pause()
         try:
             yield
         finally:
             self._paused -= 1
+            if self.is_monitoring():
+                self._looking.resume()
 
     # Looking
 
@@ -211,7 +213,7 @@ class ModuleMonitor(TakesMetrics):
         self, module: str | nn.Module, activations: Tensor, is_reference: bool = False
     ) -> None:
         """Compute the activation metrics on this tensor, as if the module had put it out."""
-        self._looking.see(self.name_of(module, is_reference), activations, is_reference)
+        self._looking.see_by_hand(self.name_of(module, is_reference), activations, is_reference)
 
     def name_of(self, module: str | nn.Module, is_reference: bool = False) -> str:
         """A module's name; a text stands for itself."""

@@ -27,7 +27,7 @@ from torchvitals.monitor.looking import Looking
 from torchvitals.monitor.pace import Pace
 from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
-from torchvitals.monitor.recorder import Histograms, Logged, Packet, Recorder
+from torchvitals.monitor.recorder import Columns, Histograms, Logged, Packet, Recorder
 from torchvitals.monitor.steps import Steps
 from torchvitals.monitor.talk import Talk
 from torchvitals.monitor.wall import Wall
@@ -108,6 +108,7 @@ class Monitor(Talk):
         self.reference_module = reference
         """The model that difference metrics compare with."""
         self._last_metrics: dict[str, float] = {}
+        self._columns = Columns()
         if reference is not None:
             twin = Tree({"": reference})
             self._looking.watch(
@@ -420,10 +421,9 @@ class Monitor(Talk):
     def _hand_over_metrics(self) -> None:
         with self._wall.around("metrics"):
             self._looking.at_parameters()
-            found = self._last_metrics = self._looking.book.finish()
+            found = self._last_metrics = self._looking.finish()
             if found:
-                keys = {Key.parse(name): value for name, value in found.items()}
-                self._recorder.put(Logged(self._steps.current, time.time(), keys))
+                self._recorder.put(self._columns.row(self._steps.current, found))
 
     def _hand_over_histograms(self, now: float) -> None:
         parts = []

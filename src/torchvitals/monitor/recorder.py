@@ -68,6 +68,25 @@ class Logged:
     """Or a function that gives them, called on the recorder's thread."""
 
 
+class Columns:
+    """Headers of flat dicts of metrics: the same names give the same header object."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], tuple[Key, ...]] = {}
+
+    def row(self, step: int, values: Mapping[str, float]) -> Row:
+        """The dict as a row."""
+        names = tuple(values)
+        header = self._known.get(names)
+        if header is None:
+            if len(self._known) > MAX_HEADERS:
+                self._known.clear()
+            header = self._known[names] = tuple(map(Key.parse, names))
+        with np.errstate(over="ignore"):
+            line = np.fromiter(values.values(), np.float64, len(names)).astype(np.float32)
+        return Row(step, time.time(), header, line)
+
+
 @dataclass(slots=True)
 class EpochEnd:
     """An epoch is over."""
@@ -77,7 +96,7 @@ class EpochEnd:
     number: int
 
 
-Item = Packet | Histograms | Logged | EpochEnd | Event
+Item = Packet | Histograms | Logged | Row | EpochEnd | Event
 
 
 class Recorder:
@@ -182,6 +201,8 @@ class Recorder:
             self._book.add(item.step, item.time, numbers)
             if newest is not None and item.step > newest:
                 self._append(self._book.rows(before=item.step))
+        elif isinstance(item, Row):
+            self._append([item])
         elif isinstance(item, EpochEnd):
             self._book.end_epoch(item.step, item.time, item.number)
         elif isinstance(item, Histograms):

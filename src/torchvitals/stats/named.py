@@ -95,6 +95,17 @@ def _spelling(function: object) -> tuple[object, ...] | None:
     return code.co_code, code.co_names, code.co_consts
 
 
+ROW_MEANS = tuple(
+    _spelling(function) for function in (lambda x: x.mean(dim=-1), lambda x: x.mean(-1))
+)
+"""Averaged over their elements, as metrics are, the means of equally long rows are the mean."""
+
+
+def is_mean(function: Callable[..., object]) -> bool:
+    """Whether the average of what it returns is the tensor's mean."""
+    return recognised(function) is mean or _spelling(function) in ROW_MEANS
+
+
 SPELLINGS: tuple[tuple[Callable[..., object], Callable[..., object]], ...] = (
     (lambda x: x.norm(), norm),
     (lambda x: x.mean(), mean),
