@@ -14,7 +14,7 @@ from torchvitals.monitor.scaling import Scaling
 from torchvitals.probes.activations import Activations
 from torchvitals.probes.probe import Notes
 from torchvitals.probes.tree import ModuleSite
-from torchvitals.record import is_missing
+from torchvitals.record import Key, is_missing
 from torchvitals.stats.backend import Backend
 
 
@@ -44,6 +44,8 @@ class Looking:
         self._means: Activations | None = None
         """Measures the outputs whose mean is wanted, many at once."""
         self._mean_sites: set[str] = set()
+        self._mean_header: tuple[Key, ...] = ()
+        self._mean_columns: list[tuple[int, str]] = []
         self._other_outputs = True
 
     def watch(
@@ -107,7 +109,7 @@ class Looking:
         means = {site for site, found in wanted.items() if any(x.is_mean for x in found)}
         # Sites of tuples have names of their own, known when they are seen: their metrics too.
         self._other_outputs = not self.metrics.only_means()
-        self._means, self._mean_sites = None, means
+        self._means, self._mean_sites, self._mean_header = None, means, ()
         if means:
             me = ref(self)
 
@@ -137,13 +139,19 @@ class Looking:
         if not raw.parts:
             return {}
         values = probe.values([raw], Notes.of(1, 0))[0]
-        return {
-            f"{m.ACTIVATION}/{key.site}/{metric.name}": float(value)
-            for key, value in zip(probe.header, values, strict=True)
-            if key.stat == "mean" and not is_missing(value)
-            for metric in self.metrics.of(m.ACTIVATION, key.site)
-            if metric.is_mean
-        }
+        if self._mean_header is not probe.header:
+            self._mean_header = probe.header
+            self._mean_columns = [
+                (place, f"{m.ACTIVATION}/{key.site}/{metric.name}")
+                for place, key in enumerate(probe.header)
+                if key.stat == "mean"
+                for metric in self.metrics.of(m.ACTIVATION, key.site)
+                if metric.is_mean
+            ]
+        places = [place for place, _ in self._mean_columns]
+        found = values[places]
+        pairs = zip(self._mean_columns, found.tolist(), is_missing(found).tolist(), strict=True)
+        return {name: value for (_, name), value, missing in pairs if not missing}
 
     def see_by_hand(self, name: str, tensor: Tensor, is_reference: bool) -> None:
         """Somebody says that this was put out."""

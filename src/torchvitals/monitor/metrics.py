@@ -26,6 +26,8 @@ from torchvitals.stats.backend import Backend
 
 log = logging.getLogger("torchvitals")
 
+MAX_PLANS = 64
+
 Function = Callable[..., Any]
 
 ACTIVATION, PARAMETER, GRADIENT = "activation", "parameter", "gradient"
@@ -49,12 +51,34 @@ class Metric:
     """Its average over calls is the mean of all elements: many outputs are measured at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Statistics of the kernel wanted of a list of sites: the same ones of each."""
+
+    functions: list[Function]
+    names: list[list[str]]
+    """For each function, what its metrics are called."""
+
+    @classmethod
+    def of(cls, wanted: list[list[Metric]]) -> Statistics | None:
+        """What these sites want, if all want the same statistics and nothing else."""
+        if not wanted or any(found != wanted[0] for found in wanted):
+            return None
+        functions: dict[Function, list[str]] = {}
+        for metric in wanted[0]:
+            if metric.statistic is None:
+                return None
+            functions.setdefault(metric.statistic, []).append(metric.name)
+        return cls(list(functions), list(functions.values()))
+
+
 class Metrics:
     """The metrics of a monitor."""
 
     def __init__(self) -> None:
         self._metrics: dict[str, dict[str, Metric]] = {}
         self._wanted: dict[tuple[str, str], list[Metric]] = {}
+        self._plans: dict[tuple[str, tuple[str, ...]], Any] = {}
         self.changed = False
         """Whether any was added since somebody looked."""
 
@@ -78,6 +102,7 @@ class Metrics:
         metric = Metric(kind, name, function, pattern, aggregation, statistic, is_mean)
         self._metrics.setdefault(kind, {})[name] = metric
         self._wanted.clear()
+        self._plans.clear()
         self.changed = True
 
     def of(self, kind: str, site: str) -> list[Metric]:
@@ -99,6 +124,15 @@ class Metrics:
     def __bool__(self) -> bool:
         return bool(self._metrics)
 
+    def statistics(self, kind: str, sites: tuple[str, ...]) -> Statistics | None:
+        """How to serve these sites in one pass; None where a function must be called."""
+        known = self._plans.get((kind, sites), False)
+        if known is False:
+            if len(self._plans) > MAX_PLANS:
+                self._plans.clear()
+            known = self._plans[kind, sites] = Statistics.of([self.of(kind, s) for s in sites])
+        return known
+
     def any_of(self, *kinds: str) -> bool:
         """Whether there are any of these kinds."""
         return any(self._metrics.get(kind) for kind in kinds)
@@ -108,6 +142,8 @@ class MetricBook:
     """What was logged in one step."""
 
     def __init__(self, on_trouble: Callable[[str], None] | None = None) -> None:
+        self._plain: dict[str, float] = {}
+        """Values that need no averaging: most of them."""
         self._sums: dict[str, tuple[Any, int]] = {}
         self._joined: dict[str, tuple[Function, list[Tensor]]] = {}
         self._told: set[tuple[str, str]] = set()
@@ -123,8 +159,20 @@ class MetricBook:
         except Exception as error:  # the user's function, or what it returned
             self._tell(metric, site, error)
 
+    def put(self, values: dict[str, float]) -> None:
+        """Keep numbers that are each one call's."""
+        if self._plain.keys().isdisjoint(values) and self._sums.keys().isdisjoint(values):
+            self._plain.update(values)
+            return
+        for key in self._plain.keys() & values.keys():
+            self._sums[key] = (self._plain.pop(key), 1)
+        for key, value in values.items():
+            self.add(key, value)
+
     def add(self, key: str, value: Any, aggregation: Function | None = None) -> None:
         """Keep a value: a tensor of any shape, or a number."""
+        if key in self._plain:
+            self._sums[key] = (self._plain.pop(key), 1)
         if isinstance(value, Tensor):
             flat = value.detach().reshape(-1)
         elif isinstance(value, Number | np.generic) and not isinstance(value, complex):
@@ -160,8 +208,8 @@ class MetricBook:
                 found |= {f"{key}{suffix}": value for suffix, value in result.items()}
             else:
                 found[key] = result
-        self._sums, self._joined = {}, {}
-        return self._floats(found)
+        plain, self._plain, self._sums, self._joined = self._plain, {}, {}, {}
+        return {**plain, **self._floats(found)}
 
     def _floats(self, found: dict[str, Any]) -> dict[str, float]:
         held = {key: value for key, value in found.items() if isinstance(value, Tensor)}
@@ -221,6 +269,16 @@ def run_on_all(
     tensors are to be multiplied with first (gradients that are still scaled up). `skip_means`:
     somebody else measures plain means.
     """
+    prefix = log_as or kind
+    sites = tuple(site for site, _ in tensors)
+    plan = metrics.statistics(kind, sites) if scale == 1.0 and not skip_means else None
+    if plan is not None and all(tensor.numel() for _, tensor in tensors):
+        columns = named.columns(backend, [tensor for _, tensor in tensors], plan.functions)
+        for column, names in zip(columns, plan.names, strict=True):
+            for name in names:
+                keys = [f"{prefix}/{site}/{name}" for site in sites]
+                book.put(dict(zip(keys, column, strict=True)))
+        return
     known: dict[str, tuple[Tensor, list[Metric]]] = {}
     for site, tensor in tensors:
         seen = tensor.detach()

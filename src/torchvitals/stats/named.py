@@ -6,10 +6,10 @@ measured together in the kernel's one pass; called on a tensor they compute the 
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Sequence
 from types import FunctionType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -116,16 +116,20 @@ SPELLINGS: tuple[tuple[Callable[..., object], Callable[..., object]], ...] = (
 _SPELLED = {_spelling(function): statistic for function, statistic in SPELLINGS}
 
 
+def columns(
+    backend: Backend, tensors: Sequence[Tensor], functions: Sequence[Callable[..., object]]
+) -> list[list[float]]:
+    """Each function's values of all tensors, from one pass over them."""
+    derived = s.derive(backend.measure(tensors).host().sums)
+    low, high = derived[:, s.STATS.index("min")], derived[:, s.STATS.index("max")]
+    return [
+        (np.maximum(-low, high) if function is absmax else derived[:, PLACES[function]]).tolist()
+        for function in functions
+    ]
+
+
 def measure(
     backend: Backend, tensors: Sequence[Tensor], functions: Sequence[Callable[..., object]]
 ) -> list[list[float]]:
-    """Each function of each tensor, from one pass over them."""
-    derived = s.derive(backend.measure(tensors).host().sums)
-    low, high = s.STATS.index("min"), s.STATS.index("max")
-    return [
-        [
-            float(builtins.max(-line[low], line[high])) if f is absmax else float(line[PLACES[f]])
-            for f in functions
-        ]
-        for line in derived.tolist()
-    ]
+    """Each tensor's values of all functions, from one pass over them."""
+    return [list(line) for line in zip(*columns(backend, tensors, functions), strict=True)]
