@@ -78,7 +78,7 @@ class Metrics:
     def __init__(self) -> None:
         self._metrics: dict[str, dict[str, Metric]] = {}
         self._wanted: dict[tuple[str, str], list[Metric]] = {}
-        self._plans: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._plans: dict[tuple[str, tuple[str, ...]], Statistics | None] = {}
         self.changed = False
         """Whether any was added since somebody looked."""
 
@@ -126,12 +126,11 @@ class Metrics:
 
     def statistics(self, kind: str, sites: tuple[str, ...]) -> Statistics | None:
         """How to serve these sites in one pass; None where a function must be called."""
-        known = self._plans.get((kind, sites), False)
-        if known is False:
+        if (kind, sites) not in self._plans:
             if len(self._plans) > MAX_PLANS:
                 self._plans.clear()
-            known = self._plans[kind, sites] = Statistics.of([self.of(kind, s) for s in sites])
-        return known
+            self._plans[kind, sites] = Statistics.of([self.of(kind, site) for site in sites])
+        return self._plans[kind, sites]
 
     def any_of(self, *kinds: str) -> bool:
         """Whether there are any of these kinds."""
