@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import torchvitals
@@ -549,3 +550,64 @@ def test_lambdas_that_spell_a_statistic_are_recognised_and_nothing_else_is():
     for key, value in found.items():
         if key.endswith("/plain"):
             assert value == pytest.approx(found[key.replace("/plain", "/own")], rel=1e-5)
+
+
+class Reads(TorchDispatchMode):
+    """Counts how often a tensor's value is brought to Python."""
+
+    def __init__(self):
+        super().__init__()
+        self.num = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.num += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_values_are_read_together_not_one_by_one():
+    model = make_net()
+    monitor = monitor_of(model)
+    monitor.add_activation_metric("l2", lambda x: x.norm(dim=-1))
+    monitor.add_gradient_metric("l1", lambda g: g.abs().sum())
+    monitor.begin_step(0)
+    loss_of(model, batches(1)[0]).backward()
+    with Reads() as reads:
+        monitor.monitor_gradients()
+        monitor.end_step()
+    assert len(monitor.get_step_metrics()) > 20
+    assert reads.num == 0  # .tolist() of one stacked tensor is no read of a single value
+
+
+def test_activations_are_not_copied():
+    model = make_net()
+    monitor = monitor_of(model)
+    seen = []
+    monitor.add_activation_metric("here", lambda x: seen.append(x.data_ptr()) or 0.0, "head$")
+    outputs = []
+    model.head.register_forward_hook(lambda _m, _a, out: outputs.append(out.data_ptr()))
+    one_step(monitor, model)
+    assert seen == outputs
+
+
+def test_memory_does_not_grow_with_the_run(tmp_path):
+    model = nn.Linear(4, 4)
+    monitor = monitor_of(model, tmp_path)
+    monitor.add_activation_metric("mean", lambda x: x.mean())
+    monitor.add_activation_metric("most", lambda x: x.amax(dim=-1), metric_aggregation_fn=torch.max)
+    monitor.add_parameter_metric("norm", stats.norm)
+
+    def steps(first, last):
+        for step in range(first, last):
+            monitor.begin_step(step)
+            model(torch.ones(2, 4))
+            monitor.monitor_parameters()
+            monitor.log_scalar("x", step)
+            monitor.end_step()
+        monitor._keeping._recorder.flush()
+        gc.collect()
+        return len(gc.get_objects())
+
+    steps(0, 100)
+    before = steps(100, 200)
+    assert steps(200, 1200) - before < 500  # a thousand steps of five values would be 5,000
+    assert len(monitor.get_all_metrics()) == 1200
