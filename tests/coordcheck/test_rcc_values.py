@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch_module_monitor as peer
 from torch import Tensor, nn
 
 from torchvitals.coordcheck import RefinedCoordinateCheck
@@ -129,8 +130,6 @@ def test_root_is_checked_only_when_it_is_a_layer() -> None:
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_same_values_as_torch_module_monitor(mode: str) -> None:
-    peer = pytest.importorskip("torch_module_monitor")
-
     class Deep(nn.Module):
         def __init__(self) -> None:
             super().__init__()
