@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -99,10 +99,33 @@ class EpochEnd:
 Item = Packet | Histograms | Logged | Row | EpochEnd | Event
 
 
+class Listener(Protocol):
+    """Somebody who hears, on the recorder's thread, what goes into the store.
+
+    What a listener raises switches it off; it must not take long, or measuring pauses.
+    """
+
+    name: str
+    """What the user is told about when it fails."""
+
+    def rows(self, rows: Sequence[Row]) -> None:
+        """Rows of finished steps, in the order in which they are stored."""
+
+    def event(self, event: Event) -> None:
+        """Something happened."""
+
+    def tick(self) -> None:
+        """After each commit (about once a second): everything heard so far can be read."""
+
+    def close(self, status: str) -> None:
+        """The run ends; the store is still open."""
+
+
 class Recorder:
     """Owns the writer's thread and the store."""
 
     def __init__(self, writer: RunWriter | None, wall: Wall, num_parameters: int) -> None:
+        self._listeners: list[Listener] = []
         self._writer = writer
         self._wall = wall
         self._num_parameters = num_parameters
@@ -117,6 +140,10 @@ class Recorder:
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="torchvitals", daemon=True)
         self._thread.start()
+
+    def listen(self, listener: Listener) -> None:
+        """Let somebody hear everything from now on."""
+        self._listeners.append(listener)
 
     @property
     def behind(self) -> bool:
@@ -167,6 +194,8 @@ class Recorder:
         def finish() -> None:
             self._closing = True
             self._commit(everything=True)
+            self._tell(lambda listener: listener.close(status))
+            self._drain()
             writer = self._writer
             if writer is not None:
                 self._storing(lambda: writer.close(status))
@@ -210,8 +239,16 @@ class Recorder:
         elif isinstance(item, Event):
             event = item
             self._store(lambda writer: writer.event(event))
+            self._tell(lambda listener: listener.event(event))
         else:
             item()
+
+    def _drain(self) -> None:
+        """Store what listeners said while they closed."""
+        while not self._queue.empty():
+            item = self._queue.get()
+            if isinstance(item, Event | Row):
+                self._take(item)
 
     def _record(self) -> None:
         """Turn the packets that wait into rows, as many of equal shape at once as there are."""
@@ -273,6 +310,13 @@ class Recorder:
 
         if rows:
             self._store(append)
+            self._tell(lambda listener: listener.rows(rows))
+
+    def _tell(self, what: Callable[[Listener], None]) -> None:
+        for listener in self._listeners:
+            if self._wall.up(listener.name):
+                with self._wall.around(listener.name):
+                    what(listener)
 
     def _commit(self, *, everything: bool = False) -> None:
         self._record()
@@ -280,6 +324,7 @@ class Recorder:
             self._append(self._book.rows())
         self._committed = time.monotonic()
         self._store(lambda writer: writer.commit())
+        self._tell(lambda listener: listener.tick())
 
     def _store(self, action: Callable[[RunWriter], None]) -> None:
         writer = self._writer

@@ -1,4 +1,4 @@
-"""The words everybody shares: keys, rows, bins, events, run information, exceptions. No torch."""
+"""The words everybody shares: keys, rows, bins, events, findings, run info, errors. No torch."""
 
 from torchvitals.record.errors import (
     ConfigError,
@@ -14,6 +14,7 @@ from torchvitals.record.errors import (
     VitalsError,
 )
 from torchvitals.record.event import Event
+from torchvitals.record.finding import Cause, Evidence, Finding, Severity
 from torchvitals.record.key import KINDS, ROOT, SCALAR, SIGN_KINDS, TENSOR_KINDS, Key
 from torchvitals.record.row import MISSING, Counts, Floats, HistogramRow, Row, is_missing
 from torchvitals.record.run_info import GroupInfo, ModelInfo, ModuleInfo, ParameterInfo, RunInfo
@@ -25,10 +26,13 @@ __all__ = [
     "SCALAR",
     "SIGN_KINDS",
     "TENSOR_KINDS",
+    "Cause",
     "ConfigError",
     "CorruptRun",
     "Counts",
     "Event",
+    "Evidence",
+    "Finding",
     "Floats",
     "GroupInfo",
     "HistogramRow",
@@ -43,6 +47,7 @@ __all__ = [
     "RunInfo",
     "RunLocked",
     "RunNotFound",
+    "Severity",
     "StoreError",
     "UnknownKey",
     "UnsupportedTensor",
