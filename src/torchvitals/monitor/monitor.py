@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from torchvitals.monitor.gathering import Gathering
 from torchvitals.monitor.logbook import Logbook
 from torchvitals.monitor.looking import Looking
 from torchvitals.monitor.pace import Pace
@@ -36,7 +37,8 @@ from torchvitals.probes.attention import Attention
 from torchvitals.probes.clipping import ClipCatcher
 from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER
 from torchvitals.probes.machine import MachineSampler
-from torchvitals.probes.probe import Probe
+from torchvitals.probes.probe import Distributions, Probe
+from torchvitals.probes.shards import splits_features
 from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.tree import Tree
 from torchvitals.probes.updates import Updates
@@ -102,6 +104,10 @@ class Monitor(Talk):
         self._recorder = Recorder(writer, self._wall, num_parameters)
         self._probes = make_probes(self._wall.failed, self.note_not_seen)
         self._ranks = ranks
+        self._gathering: Gathering | None = None
+        if ranks.world_size > 1:
+            split = splits_features(list(named_parameters.values()), list(names))
+            self._gathering = Gathering(ranks, once=split)
         self._looking = Looking(backend, looks=lambda: self._active, on_trouble=self._note_trouble)
         self._metrics = self._looking.metrics
         self._looking.watch(names, named_parameters)
@@ -178,7 +184,9 @@ class Monitor(Talk):
 
     def flush(self) -> None:
         """Wait until everything measured so far is in the file."""
-        if threading.get_ident() == self._thread:  # nobody else may touch what is being counted
+        if (
+            threading.get_ident() == self._thread and self._gathering is None
+        ):  # nobody else may touch what is being counted
             self._hand_over_histograms(time.time())
         self._recorder.flush()
 
@@ -201,7 +209,7 @@ class Monitor(Talk):
             self._catcher.remove()
         for seer in self._seers():
             seer.close()
-        self._hand_over_histograms(time.time())
+        self._close_histograms(status)
         if self._history is not None:
             # A reader holds the log beside the file open; without one a single file is left.
             self._history.close()
@@ -209,6 +217,18 @@ class Monitor(Talk):
         self._recorder.close(status)
         self._ranks.close()
         _open_monitors.discard(self)
+
+    def _close_histograms(self, status: str) -> None:
+        """Hand over the last ones; with several ranks together, if all come here."""
+        gathering = self._gathering
+        if gathering is None:
+            self._hand_over_histograms(time.time())
+        elif status == "finished" and self._ranks.complete:
+            bins = self._take_bins()
+            parts = [(name, probe, probe.take()) for name, probe in self._probes.in_order()]
+            found = gathering.exchange(parts, {}, bins, flag=False)
+            if bins and found.complete and self._ranks.is_writer:
+                self._recorder.put(Histograms(self._last_measured, time.time(), bins))
 
     def __enter__(self) -> Monitor:
         return self
@@ -378,22 +398,29 @@ class Monitor(Talk):
     def _finish_step(self) -> None:
         step = self._steps.current
         again = self._steps.monitored(step + 1)
+        packet = None
         if self._active:
-            self._hand_over(time.perf_counter(), again=again)
+            packet = self._packet(time.perf_counter(), again=again)
         elif self._pace is not None:
             self._pace.end_step(again=again)
+        if self._gathering is not None and self._steps.monitored(step):
+            # Asked of the step's number alone, so that all ranks come here together.
+            packet = self._gather(self._gathering, packet)
+        if packet is not None:
+            self._recorder.put(packet)
+            self._last_measured = step
+            if self._gathering is None and packet.time - self._histograms_at >= HISTOGRAMS_S:
+                self._hand_over_histograms(packet.time)
         first = not self._steps.has_stepped
         self._steps.advance()
         if first and self._machine is not None and self._machine.latest:
             self._sampled(self._machine.latest)
-        if self._ranks.world_size > 1 and self._steps.monitored(step):
-            # Asked of the step's number alone, so that all ranks come here together.
-            self._compare_ranks(step)
         self._logbook.end_step()
         self._active = again and not self._recorder.behind
         self._switch()
 
-    def _hand_over(self, begun: float, *, again: bool) -> None:
+    def _packet(self, begun: float, *, again: bool) -> Packet:
+        """What the probes measured in this step."""
         parts: list[tuple[str, Probe, Any]] = []
         for name, probe in self._probes.in_order():
             if self._wall.up(name):
@@ -412,11 +439,35 @@ class Monitor(Talk):
         if self._pace is not None:
             self._pace.end_step(inside=inside, again=again)
             parts += [part for part in self._pace.parts() if self._wall.up(part[0])]
+        return Packet(self._steps.current, time.time(), parts, spent)
+
+    def _gather(self, gathering: Gathering, packet: Packet | None) -> Packet | None:
+        """Bring what all ranks measured together; None on those that don't write."""
         now = time.time()
-        self._recorder.put(Packet(self._steps.current, now, parts, spent))
-        self._last_measured = self._steps.current
-        if now - self._histograms_at >= HISTOGRAMS_S:
-            self._hand_over_histograms(now)
+        bins = self._take_bins() if gathering.wants_bins else None
+        found = gathering.exchange(
+            packet.parts if packet is not None else [],
+            self._rank_numbers(),
+            bins,
+            flag=now - self._histograms_at >= HISTOGRAMS_S,
+        )
+        if bins is not None:
+            self._histograms_at = now
+        if not self._ranks.is_writer:
+            return None
+        step = self._steps.current
+        if bins and found.complete:
+            self._recorder.put(Histograms(step, now, bins))
+        keys = {
+            Key("rank", str(rank), stat): number
+            for rank, numbers in enumerate(found.numbers)
+            for stat, number in numbers.items()
+        }
+        if keys:
+            self._recorder.put(Logged(step, now, keys))
+        if packet is not None:
+            packet.parts = found.parts
+        return packet
 
     def _hand_over_metrics(self) -> None:
         with self._wall.around("metrics"):
@@ -426,14 +477,18 @@ class Monitor(Talk):
                 self._recorder.put(self._columns.row(self._steps.current, found))
 
     def _hand_over_histograms(self, now: float) -> None:
-        parts = []
+        parts = self._take_bins()
+        self._histograms_at = now
+        if parts:
+            self._recorder.put(Histograms(self._last_measured, now, parts))
+
+    def _take_bins(self) -> Distributions:
+        parts: Distributions = []
         for name, probe in self._probes.in_order():
             if self._wall.up(name):
                 with self._wall.around(name):
                     parts += probe.take_bins()
-        self._histograms_at = now
-        if parts:
-            self._recorder.put(Histograms(self._last_measured, now, parts))
+        return parts
 
     def _before_clip(self, parameters: list[Tensor]) -> list[int] | None:
         probe = self._probes.gradients
@@ -452,19 +507,12 @@ class Monitor(Talk):
             with self._wall.around("gradients"):
                 probe.clipped(lines, limit, norm)
 
-    def _compare_ranks(self, step: int) -> None:
-        """Bring every rank's step time, data wait and memory together: a straggler shows."""
+    def _rank_numbers(self) -> dict[str, float]:
+        """This rank's step time, data wait and memory: beside the others' a straggler shows."""
         numbers = {} if self._pace is None else self._pace.recent()
         if self._machine is not None:
             numbers["rss_bytes"] = self._machine.latest.get("process_rss_bytes", float("nan"))
-        together = self._ranks.gather(numbers)
-        if together.complete and self._ranks.is_writer:
-            keys = {
-                Key("rank", str(rank), stat): number
-                for rank, found in enumerate(together.value)
-                for stat, number in found.items()
-            }
-            self._recorder.put(Logged(step, time.time(), keys))
+        return numbers
 
     def _sampled(self, readings: dict[str, float]) -> None:
         """A sample of the machine; on its sampler's thread."""

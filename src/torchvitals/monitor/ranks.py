@@ -5,10 +5,10 @@ numbers travel between CPUs, nothing waits for a device, and the training's own 
 touched. Sums are exchanged as bytes and added in the order of the ranks, so that a result does not
 depend on who arrives first.
 
-`join()`, `sum_labelled()`, `sum_scalars()` and `gather()` are collectives. All ranks must call them
-in the same order, from the training thread, at a point every rank reaches: when watching begins,
-at the end of the same step, after the same evaluation. The recorder's thread must not call them:
-nothing makes it come to the same point on two ranks at once.
+`join()`, `sum_labelled()`, `sum_scalars()`, `gather()` and `gather_step()` are collectives. All
+ranks must call them in the same order, from the training thread, at a point every rank reaches:
+when watching begins, at the end of the same step, after the same evaluation. The recorder's thread
+must not call them: nothing makes it come to the same point on two ranks at once.
 
 A rank that is gone ends this, not the training: what this rank holds is returned with
 `complete=False`, told once, and no other rank is asked again. A killed process is noticed at once,
@@ -40,7 +40,7 @@ log = logging.getLogger("torchvitals")
 TIMEOUT_S = 30.0
 WRITER = 0
 """The rank that writes the run."""
-LABELLED, SCALARS, NUMBERS = 1, 2, 3
+LABELLED, SCALARS, NUMBERS, STEP = 1, 2, 3, 4
 """What an exchange is about: ranks that meet in different ones must not read each other's bytes."""
 
 T = TypeVar("T")
@@ -74,6 +74,7 @@ class Ranks:
         self.world_size = world_size
         self._group = group
         self._lost = world_size > 1 and group is None
+        self._flag = False
 
     @classmethod
     def join(cls, *, timeout_s: float = TIMEOUT_S) -> Ranks:
@@ -110,7 +111,7 @@ class Ranks:
         if self.world_size == 1:
             return Gathered(sums, complete=True)
         table = np.ascontiguousarray(sums.values, dtype=np.float64)
-        payload = _packed(list(sums.labels), table.tobytes())
+        payload = packed(list(sums.labels), table.tobytes())
         received = self._exchange(LABELLED, payload, everywhere=False)
         if not self.is_writer:
             return None
@@ -126,12 +127,12 @@ class Ranks:
         A name that is missing on a rank adds nothing there.
         """
         own = {name: Total(float(total), float(num)) for name, (total, num) in totals.items()}
-        received = self._exchange(SCALARS, _packed(own), everywhere=True)
+        received = self._exchange(SCALARS, packed(own), everywhere=True)
         if received is None:
             return Gathered(own, complete=False)
         merged: dict[str, Total] = {}
         for payload in received:
-            for name, (total, num) in _unpacked(payload)[0].items():
+            for name, (total, num) in unpacked(payload)[0].items():
                 before = merged.get(name, Total(0.0, 0.0))
                 merged[name] = Total(before.sum + total, before.num + num)
         return Gathered(merged, complete=True)
@@ -142,10 +143,19 @@ class Ranks:
         When not complete the list holds this rank's alone.
         """
         own = {name: float(number) for name, number in numbers.items()}
-        received = self._exchange(NUMBERS, _packed(own), everywhere=True)
+        received = self._exchange(NUMBERS, packed(own), everywhere=True)
         if received is None:
             return Gathered([own], complete=False)
-        return Gathered([_unpacked(payload)[0] for payload in received], complete=True)
+        return Gathered([unpacked(payload)[0] for payload in received], complete=True)
+
+    def gather_step(self, payload: bytes, *, flag: bool = False) -> tuple[list[bytes] | None, bool]:
+        """Bring what each rank measured in a step to the writer, in the order of the ranks.
+
+        Also gives every rank the writer's `flag`. None: a rank is lost; the others than the writer
+        get an empty list.
+        """
+        received = self._exchange(STEP, payload, everywhere=False, flag=flag)
+        return received, self._flag
 
     def close(self) -> None:
         """Leave the group. Not a collective. Afterwards only this rank's numbers are returned."""
@@ -160,7 +170,9 @@ class Ranks:
             except (RuntimeError, ValueError, AssertionError, KeyError) as error:
                 log.debug("torchvitals: leaving the group of ranks: %s", error)
 
-    def _exchange(self, topic: int, payload: bytes, *, everywhere: bool) -> list[bytes] | None:
+    def _exchange(
+        self, topic: int, payload: bytes, *, everywhere: bool, flag: bool = False
+    ) -> list[bytes] | None:
         """Every rank's payload in their order; None when a rank is lost.
 
         Only the writer gets what it asked for unless it is wanted `everywhere`.
@@ -170,20 +182,22 @@ class Ranks:
         if self._lost:
             return None
         try:
-            return self._swap(topic, payload, everywhere=everywhere)
+            return self._swap(topic, payload, everywhere=everywhere, flag=flag)
         except (RuntimeError, ValueError) as error:
             self.close()
             _warn("the ranks can exchange no more numbers", error)
             return None
 
-    def _swap(self, topic: int, payload: bytes, *, everywhere: bool) -> list[bytes]:
+    def _swap(self, topic: int, payload: bytes, *, everywhere: bool, flag: bool) -> list[bytes]:
         if not _initialised():
             raise RuntimeError(
                 "torch.distributed was shut down before the monitor; close the monitor first"
             )
         # The sizes go to everybody: so all ranks, not the writer alone, see that one is missing.
-        sizes = [torch.zeros(2, dtype=torch.int64) for _ in range(self.world_size)]
-        dist.all_gather(sizes, torch.tensor([topic, len(payload)]), group=self._group)
+        sizes = [torch.zeros(3, dtype=torch.int64) for _ in range(self.world_size)]
+        own_size = torch.tensor([topic, len(payload), int(flag)])
+        dist.all_gather(sizes, own_size, group=self._group)
+        self._flag = bool(sizes[WRITER][2])
         if any(int(size[0]) != topic for size in sizes):
             raise RuntimeError(
                 "ranks exchange different things at the same time; report at points that every "
@@ -218,17 +232,18 @@ def _warn(what: str, error: Exception) -> None:
     )
 
 
-def _packed(head: Any, body: bytes = b"") -> bytes:
+def packed(head: Any, body: bytes = b"") -> bytes:
     """JSON, its length before it, and raw numbers behind: no code travels, as a pickle's would."""
     text = json.dumps(head).encode()
     return len(text).to_bytes(8, "little") + text + body
 
 
-def _unpacked(payload: bytes) -> tuple[Any, bytes]:
+def unpacked(payload: bytes) -> tuple[Any, bytes]:
+    """The inverse of `packed`."""
     end = 8 + int.from_bytes(payload[:8], "little")
     return json.loads(payload[8:end]), payload[end:]
 
 
 def _labelled(payload: bytes) -> CategorySums:
-    labels, body = _unpacked(payload)
+    labels, body = unpacked(payload)
     return CategorySums(tuple(labels), np.frombuffer(body).reshape(-1, len(FIELDS)))

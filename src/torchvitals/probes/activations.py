@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
+from torchvitals.probes.pieces import Piece
 from torchvitals.probes.probe import (
     BinBook,
     Distributions,
@@ -35,6 +36,7 @@ from torchvitals.probes.probe import (
     stacked,
     to_float32,
 )
+from torchvitals.probes.shards import local
 from torchvitals.probes.tree import ModuleSite
 from torchvitals.probes.units import UnitCounters, UnitSnapshot, activity_floor, bounded_ends
 from torchvitals.record import MISSING, Key
@@ -249,6 +251,8 @@ class Activations:
         return site
 
     def _take(self, site: Site, tensor: Tensor) -> None:
+        if type(tensor) is not Tensor:
+            tensor = local(tensor)
         size = tensor.numel()
         if size <= SMALL and tensor.is_cpu and site.watched is None and site.alone:
             # Measured at once; the step's end tells whether waiting would have been safe.
@@ -325,6 +329,14 @@ class Activations:
         self._parts, self._lost = [], []
         self._turn = 0
         return raw
+
+    def pieces(self, raw: ActivationRaw) -> dict[str, list[Piece]]:
+        """What other ranks saw of other batches."""
+        return {"parts": raw.parts}
+
+    def names(self, num: int) -> list[str]:
+        """The sites of the first lines, in their order: each rank numbers them by itself."""
+        return [site.name for site in self._sites[:num]]
 
     def take_bins(self) -> Distributions:
         """The histograms added up since the last time."""

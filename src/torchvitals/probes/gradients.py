@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from torchvitals.probes.pieces import Piece
 from torchvitals.probes.probe import (
     BinBook,
     Distributions,
@@ -28,6 +29,7 @@ from torchvitals.probes.probe import (
     stat_keys,
     to_float32,
 )
+from torchvitals.probes.shards import Shards, is_dtensor
 from torchvitals.probes.stepping import Lines, Stepping
 from torchvitals.probes.tree import Subtrees, Tree
 from torchvitals.record import ROOT, Key
@@ -64,6 +66,7 @@ class Gradients:
         self._sites = [tree.parameters[index] for index in chosen]
         self._parameters: list[Tensor] = [site.parameter for site in self._sites]
         self._lines = Lines(self._parameters)
+        self.shards = Shards(self._parameters)
         self._chosen = np.array(chosen, dtype=np.intp)
         self._backend = backend
         self._subtrees = Subtrees(tree, chosen)
@@ -85,11 +88,13 @@ class Gradients:
     def before_clip(self, parameters: Sequence[Tensor]) -> list[int]:
         """Measure what is about to be clipped; returns the lines it covers."""
         lines = self._lines.among(parameters)
-        self._measure(lines, [self._parameters[line].grad for line in lines])
+        self._measure(lines, [self.shards.grad(line) for line in lines])
         return lines
 
     def clipped(self, lines: list[int], limit: float, norm: Tensor | float | None) -> None:
         """Remember what a clipping call did."""
+        if is_dtensor(norm):
+            norm = float("nan")  # of pieces: to be worked out from the sums of all
         if lines:
             self._raw.clips.append(Clip(lines, limit, norm))
 
@@ -100,7 +105,7 @@ class Gradients:
         by_value = {line for clip in self._raw.clips if clip.norm is None for line in clip.lines}
         again = [line for line in mine.lines if line in by_value] if by_value else []
         if again:
-            grads = [g for line in again if (g := self._parameters[line].grad) is not None]
+            grads = [g for line in again if (g := self.shards.grad(line)) is not None]
             self._raw.after.append((again, self._backend.measure(grads)))
 
     def rides(self, step: Stepping) -> bool:
@@ -127,6 +132,15 @@ class Gradients:
         raw = self._raw
         self.forget()
         return raw
+
+    def pieces(self, raw: GradientRaw) -> dict[str, list[Piece]]:
+        """What other ranks hold a part of."""
+        return {"before": raw.before, "after": raw.after}
+
+    def counted_sites(self) -> set[tuple[str, str]]:
+        """(kind, site) of what this rank holds a counted piece of."""
+        counted = np.flatnonzero(self.shards.counted)
+        return {("gradient", self._sites[line].name) for line in counted}
 
     def take_bins(self) -> Distributions:
         """The histograms added up since the last time."""
@@ -175,6 +189,8 @@ class Gradients:
                 overall[:, 2] = limits
                 continue
             norms = np.array([float(clip.norm) for clip in clips])
+            if self.shards.any and np.isnan(norms).any():
+                norms = np.sqrt(np.nansum(sumsq[:, clips[0].lines], axis=1))
             with np.errstate(divide="ignore", invalid="ignore"):
                 factors = np.minimum(1.0, limits / (norms + 1e-6))
                 overall[:, 1] = norms / limits

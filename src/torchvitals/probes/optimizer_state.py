@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from torchvitals.probes.probe import Distributions, Notes, blank, to_float32
+from torchvitals.probes.shards import local, locals_of
 from torchvitals.probes.stepping import Stepping
 from torchvitals.probes.tree import Tree
 from torchvitals.record import Key
@@ -69,7 +70,7 @@ class OptimizerState:
         sites = [tree.parameters[index] for index in chosen]
         self._line = {id(site.parameter): line for line, site in enumerate(sites)}
         self._names = [site.name for site in sites]
-        self._plan = Plan(self._names, [site.parameter for site in sites], SAMPLE_SIZE)
+        self._plan = Plan(self._names, locals_of([site.parameter for site in sites]), SAMPLE_SIZE)
         self._rooms: dict[int, Rooms] = {}
         self._first_group: list[int] = []
         groups: list[str] = []
@@ -191,10 +192,12 @@ class Rooms:
             for parameter in group["params"]:
                 place += 1
                 line, state = line_of.get(id(parameter)), optimizer.state.get(parameter, {})
-                grad, square = step.grads[place], state.get("exp_avg_sq")
+                grad, square = step.grads[place], local(state.get("exp_avg_sq"))
                 if line is None or square is None or grad is None:
                     continue
                 if grad.layout is not torch.strided or square.dtype is torch.float64:
+                    continue
+                if not square.numel():  # an empty piece of a sharded parameter
                     continue
                 self.lines.append(line)
                 self._places.append(place)

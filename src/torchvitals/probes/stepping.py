@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from torchvitals.probes.shards import is_dtensor, locals_of
 from torchvitals.stats.backend import Backend
 
 _version = attrgetter("_version")
@@ -44,6 +45,7 @@ class Roster:
         self._before: Stepping | None = None
         self._versions: list[int | None] = []
         self._quiet: bool | None = None
+        self._spread = False
 
     def before(self, number: int) -> Stepping:
         """The step about to be made."""
@@ -83,8 +85,11 @@ class Roster:
         if sizes != self._sizes:
             self._sizes, self._layout = sizes, None
             self._parameters = [p for group in groups for p in group["params"]]
+            self._spread = any(map(is_dtensor, self._parameters))
         grads: list[Any] = [p.grad for p in self._parameters]
         whole = all(grad is not None for grad in grads)
+        if self._spread:
+            grads = locals_of(grads)
         if len(grads) != len(self._grads) or not all(map(is_, grads, self._grads)):
             # After the step they are the same tensors as before it: prepared once.
             self._grads = self._prepared(grads) if whole else grads

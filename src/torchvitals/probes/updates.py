@@ -22,6 +22,7 @@ from torch import Tensor
 
 from torchvitals.probes.gradients import Gradients
 from torchvitals.probes.keeper import Keeper
+from torchvitals.probes.pieces import Piece, scaled
 from torchvitals.probes.probe import (
     BinBook,
     Distributions,
@@ -33,6 +34,7 @@ from torchvitals.probes.probe import (
     to_float32,
 )
 from torchvitals.probes.sampler import Sampler
+from torchvitals.probes.shards import Shards
 from torchvitals.probes.stepping import Lines, Stepping
 from torchvitals.probes.tree import Subtrees, Tree
 from torchvitals.record import Key
@@ -77,6 +79,7 @@ class Updates:
         self._names = [site.name for site in sites]
         self._tensors: list[Tensor] = [site.parameter for site in sites]
         self._lines = Lines(self._tensors)
+        self.shards = Shards(self._tensors)
         self._sizes = np.array([t.numel() for t in self._tensors], dtype=np.float64)
         self._trainable = np.array([t.requires_grad for t in self._tensors])
         self._backend = backend
@@ -173,6 +176,18 @@ class Updates:
         self._measured = set()
         return raw
 
+    def pieces(self, raw: UpdateRaw) -> dict[str, list[Piece]]:
+        """What other ranks hold a part of."""
+        if self.shards.any and raw.samples:
+            sizes = np.array([self.shards.size(k) for k in range(len(self._names))], dtype=float)
+            scaled(raw.samples, sizes, self.shards.sharded)
+        return {"whole": raw.whole, "samples": raw.samples}
+
+    def counted_sites(self) -> set[tuple[str, str]]:
+        """(kind, site) of what this rank holds a counted piece of."""
+        counted = [self._names[line] for line in np.flatnonzero(self.shards.counted)]
+        return {(kind, name) for kind in ("parameter", "update") for name in counted}
+
     def take_bins(self) -> Distributions:
         """The histograms added up since the last time."""
         return self._weight_bins.take() + self._change_bins.take()
@@ -180,7 +195,7 @@ class Updates:
     def _measure(self, lines: list[int]) -> Measured:
         key = tuple(lines)
         if key not in self._fixed:
-            self._fixed[key] = self._backend.fixed(self._tensors[line] for line in lines)
+            self._fixed[key] = self._backend.fixed(self.shards.local(line) for line in lines)
         return self._backend.measure(self._fixed[key], bins=self._weight_bins.of(key))
 
     def _keeper(self, lines: list[int]) -> Keeper:
@@ -198,7 +213,7 @@ class Updates:
         return self._samplers[key]
 
     def _part(self, lines: list[int]) -> tuple[list[str], list[Tensor]]:
-        return [self._names[line] for line in lines], [self._tensors[line] for line in lines]
+        return [self._names[line] for line in lines], [self.shards.local(line) for line in lines]
 
     def shape(self, raw: UpdateRaw) -> Hashable:
         """Which lines were measured, and how."""

@@ -91,7 +91,9 @@ def derive(sums: Sums) -> NDArray[np.float64]:
         out[..., 0] = np.where(empty, np.nan, np.sqrt(sums[..., SUMSQ]))
         out[..., 1] = np.sqrt(square)
         out[..., 2] = mean
-        out[..., 3] = np.sqrt(np.maximum(square - mean * mean, 0.0))
+        spread = np.sqrt(np.maximum(square - mean * mean, 0.0))
+        # Of equal elements the difference is rounding alone.
+        out[..., 3] = np.where(sums[..., MIN] == sums[..., MAX], 0.0, spread)
         out[..., 4] = np.where(empty, np.nan, sums[..., MIN])
         out[..., 5] = np.where(empty, np.nan, sums[..., MAX])
         out[..., 6] = sums[..., ZEROS] / count

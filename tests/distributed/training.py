@@ -1,0 +1,186 @@
+"""The same training in one process and spread over several, in every way torch offers."""
+
+import logging
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+
+import torchvitals
+
+STEPS, BATCH = 4, 12
+"""A batch that 1, 2 and 4 ranks share evenly."""
+
+
+class Block(nn.Module):
+    def __init__(self, width, inner):
+        super().__init__()
+        self.up = nn.Linear(width, inner)
+        self.act = nn.ReLU()
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x):
+        return x + self.down(self.act(self.up(x)))
+
+
+class Net(nn.Module):
+    """Sizes that don't divide evenly, a tensor with fewer rows than ranks, an unused layer."""
+
+    def __init__(self, *, unused=False):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(1))
+        self.first = nn.Linear(6, 8)
+        self.blocks = nn.ModuleList(Block(8, 12) for _ in range(2))
+        self.head = nn.Linear(8, 3)
+        self.unused = nn.Linear(3, 3) if unused else None
+
+    def forward(self, x):
+        x = self.first(x * self.gain)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def ddp(model, _world_size):
+    return DistributedDataParallel(model)
+
+
+def ddp_unused(model, _world_size):
+    return DistributedDataParallel(model, find_unused_parameters=True)
+
+
+def fsdp2(model, world_size):
+    mesh = init_device_mesh("cpu", (world_size,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def hsdp(model, world_size):
+    mesh = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("replicate", "shard"))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def tensor_parallel(model, world_size, mesh=None):
+    mesh = mesh or init_device_mesh("cpu", (world_size,))
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    for block in model.blocks:
+        parallelize_module(block, mesh, plan)
+    return model
+
+
+def fsdp2_and_tensor_parallel(model, world_size):
+    mesh = init_device_mesh("cpu", (world_size // 2, 2), mesh_dim_names=("data", "tensor"))
+    tensor_parallel(model, world_size, mesh["tensor"])
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh["data"])
+    return fully_shard(model, mesh=mesh["data"])
+
+
+WAYS = {
+    "ddp": ddp,
+    "ddp_unused": ddp_unused,
+    "fsdp2": fsdp2,
+    "hsdp": hsdp,
+    "tensor_parallel": tensor_parallel,
+    "fsdp2_and_tensor_parallel": fsdp2_and_tensor_parallel,
+}
+
+
+def batch_of(step, part, parts):
+    """One rank's share of a step's batch."""
+    generator = torch.Generator().manual_seed(step)
+    x = torch.randn(BATCH, 6, generator=generator)
+    y = torch.randn(BATCH, 3, generator=generator)
+    own = slice(part * BATCH // parts, (part + 1) * BATCH // parts)
+    return x[own], y[own]
+
+
+def data_part(way, rank, world_size):
+    """Which share of the batch a rank sees: ranks of a tensor-parallel group see the same."""
+    if way == "tensor_parallel":
+        return 0, 1
+    if way == "fsdp2_and_tensor_parallel":
+        return rank // 2, world_size // 2
+    return rank, world_size
+
+
+def train(rank, folder, world_size, way, watch):
+    """Train and return the losses, collectives of the monitor and warnings."""
+    heard = Heard()
+    torch.manual_seed(0)
+    model = Net(unused=way == "ddp_unused")
+    if way is not None:
+        model = WAYS[way](model, world_size)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    part, parts = (0, 1) if way is None else data_part(way, rank, world_size)
+    monitor = None
+    if watch is not None:
+        monitor = torchvitals.watch(model, optimizer, run=folder / "run", machine=False, **watch)
+    counts = Collectives(monitor)
+    losses = []
+    for step in range(1, STEPS + 1):
+        x, y = batch_of(step, part, parts)
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        if way not in {"tensor_parallel", "fsdp2_and_tensor_parallel"}:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        counts.end_step()
+    if monitor is not None:
+        monitor.close()
+    hooks = sum(
+        len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks)
+        for m in model.modules()
+    )
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return losses, counts.per_step, heard.texts, hooks
+
+
+class Collectives:
+    """Counts the collectives that the monitor makes, step by step."""
+
+    def __init__(self, monitor):
+        self.per_step, self._now = [], 0
+        if monitor is None or monitor._ranks.world_size == 1:
+            return
+        group = monitor._ranks._group
+        for name in ("all_gather", "gather", "all_reduce", "broadcast", "all_gather_object"):
+            setattr(dist, name, self._counted(getattr(dist, name), group))
+
+    def _counted(self, function, ours):
+        def call(*args, **kwargs):
+            if kwargs.get("group") is ours:
+                self._now += 1
+            return function(*args, **kwargs)
+
+        return call
+
+    def end_step(self):
+        self.per_step.append(self._now)
+        self._now = 0
+
+
+class Heard(logging.Handler):
+    """Keeps warnings."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.texts = []
+        logging.getLogger("torchvitals").addHandler(self)
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
