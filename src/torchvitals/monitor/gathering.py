@@ -16,13 +16,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import from_numpy
+from torch import Tensor, from_numpy, nn
 
 from torchvitals.monitor.ranks import Ranks, packed, unpacked
+from torchvitals.monitor.replicas import Checksums, Drift, drifts
 from torchvitals.probes.activations import ActivationRaw, Activations
 from torchvitals.probes.gradients import Gradients
 from torchvitals.probes.pieces import WIDTH, Block, Piece, absorb, twins
 from torchvitals.probes.probe import Distributions
+from torchvitals.probes.shards import splits_features
 from torchvitals.probes.units import UnitSnapshot
 from torchvitals.probes.updates import Updates
 from torchvitals.record.bins import NUM_BINS
@@ -38,9 +40,11 @@ SHARES = (Gradients, Updates, Activations)
 class Gathering:
     """Talks to the other ranks once a monitored step."""
 
-    def __init__(self, ranks: Ranks, *, once: bool) -> None:
+    def __init__(
+        self, ranks: Ranks, parameters: Iterable[Tensor], modules: Iterable[nn.Module]
+    ) -> None:
         self._ranks = ranks
-        self._once = once
+        self._once = splits_features(list(parameters), list(modules))
         """Layers are split over ranks, which see the same batch: one tensor may come twice."""
         self._twins: list[set[str]] = [set() for _ in range(ranks.world_size)]
         """Outputs of which each rank holds what another has counted already."""
@@ -55,16 +59,18 @@ class Gathering:
         bins: Distributions | None,
         *,
         flag: bool,
+        checks: Checksums | None = None,
     ) -> Exchanged:
         """Merge the other ranks' share into `parts` and `bins` (on the writer).
 
-        A collective. `flag`: the writer wants histograms the next time.
+        A collective. `flag`: the writer wants histograms the next time. `checks`: checksums of the
+        parameters, when the replicas are to be compared.
         """
         # Asked for once: samples are blown up to their tensors' sizes by it.
         pieces = {
             name: probe.pieces(raw) for name, probe, raw in parts if isinstance(probe, SHARES)
         }
-        payload = self._pack(parts, pieces, numbers, bins)
+        payload = self._pack(parts, pieces, numbers, bins, checks or {})
         received, self.wants_bins = self._ranks.gather_step(payload, flag=flag)
         if not self._ranks.is_writer:
             return Exchanged(complete=received is not None)
@@ -92,7 +98,12 @@ class Gathering:
             for rank in rest:
                 add_bins(bins, others[rank].bins, skip=self._twins[rank])
         others[mine].numbers = dict(numbers)
-        return Exchanged(complete=True, parts=kept, numbers=[share.numbers for share in others])
+        return Exchanged(
+            complete=True,
+            parts=kept,
+            numbers=[share.numbers for share in others],
+            drifted=drifts([share.checks for share in others]),
+        )
 
     def _pack(
         self,
@@ -100,9 +111,12 @@ class Gathering:
         pieces: Mapping[str, dict[str, list[Piece]]],
         numbers: Mapping[str, float],
         bins: Distributions | None,
+        checks: Checksums,
     ) -> bytes:
         writer = self._ranks.is_writer
-        head: dict[str, Any] = {"numbers": dict(numbers), "blocks": [], "units": [], "bins": []}
+        head: dict[str, Any] = {
+            "numbers": dict(numbers), "blocks": [], "units": [], "bins": [], "checks": checks,
+        }  # fmt: skip
         body: list[bytes] = []
         for name, probe, raw in () if writer else parts:
             if not isinstance(probe, SHARES):
@@ -183,10 +197,12 @@ class Exchanged:
         complete: bool,
         parts: list[Part] | None = None,
         numbers: list[dict[str, float]] | None = None,
+        drifted: list[Drift] | None = None,
     ) -> None:
         self.complete = complete
         self.parts = parts or []
         self.numbers = numbers or []
+        self.drifted = drifted or []
 
 
 class Share:
@@ -195,6 +211,7 @@ class Share:
     def __init__(self, payload: bytes) -> None:
         head, body = unpacked(payload)
         self.numbers: dict[str, float] = head["numbers"]
+        self.checks: Checksums = head["checks"]
         self.sites: list[str] | None = head.get("sites")
         self.blocks: dict[tuple[str, str], Block] = {}
         self.units: UnitSnapshot | None = None

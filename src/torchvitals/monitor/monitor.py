@@ -29,6 +29,7 @@ from torchvitals.monitor.pace import Pace
 from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
 from torchvitals.monitor.recorder import Columns, Histograms, Logged, Packet, Recorder
+from torchvitals.monitor.replicas import Drift, Replicas, drifts
 from torchvitals.monitor.steps import Steps
 from torchvitals.monitor.talk import Talk
 from torchvitals.monitor.wall import Wall
@@ -38,11 +39,10 @@ from torchvitals.probes.clipping import ClipCatcher
 from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER
 from torchvitals.probes.machine import MachineSampler
 from torchvitals.probes.probe import Distributions, Probe
-from torchvitals.probes.shards import splits_features
 from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.tree import Tree
 from torchvitals.probes.updates import Updates
-from torchvitals.record import ConfigError, Key, StoreError
+from torchvitals.record import ConfigError, Event, Key, StoreError
 from torchvitals.stats.backend import Backend
 from torchvitals.store.history import History, open_run
 from torchvitals.store.writer import RunWriter
@@ -74,6 +74,7 @@ class Monitor(Talk):
         clocks: bool,
         machine: bool,
         samples_every: int,
+        replicas_every: int | None,
         next_epoch: int,
         names: Mapping[nn.Module, str],
         named_parameters: Mapping[str, Tensor],
@@ -106,8 +107,8 @@ class Monitor(Talk):
         self._ranks = ranks
         self._gathering: Gathering | None = None
         if ranks.world_size > 1:
-            split = splits_features(list(named_parameters.values()), list(names))
-            self._gathering = Gathering(ranks, once=split)
+            self._gathering = Gathering(ranks, named_parameters.values(), names)
+        self._replicas = Replicas(named_parameters, replicas_every, models)
         self._looking = Looking(backend, looks=lambda: self._active, on_trouble=self._note_trouble)
         self._metrics = self._looking.metrics
         self._looking.watch(names, named_parameters)
@@ -445,17 +446,21 @@ class Monitor(Talk):
         """Bring what all ranks measured together; None on those that don't write."""
         now = time.time()
         bins = self._take_bins() if gathering.wants_bins else None
+        step = self._steps.current
+        checks = self._replicas.due(step)
         found = gathering.exchange(
             packet.parts if packet is not None else [],
             self._rank_numbers(),
             bins,
             flag=now - self._histograms_at >= HISTOGRAMS_S,
+            checks=checks,
         )
         if bins is not None:
             self._histograms_at = now
         if not self._ranks.is_writer:
             return None
-        step = self._steps.current
+        if checks is not None and found.complete:
+            self._note_replicas(step, found.drifted)
         if bins and found.complete:
             self._recorder.put(Histograms(step, now, bins))
         keys = {
@@ -506,6 +511,30 @@ class Monitor(Talk):
         if probe is not None:
             with self._wall.around("gradients"):
                 probe.clipped(lines, limit, norm)
+
+    def check_replicas(self) -> list[Drift]:
+        """Compare the ranks' copies of all watched parameters now; all ranks must call it.
+
+        Gives the ranks whose copies are not the others', and notes them in the run. Nothing to
+        compare in one process.
+        """
+        together = self._ranks.gather_checks(self._replicas.checksums())
+        found = drifts(together.value)
+        if together.complete and self._ranks.is_writer and self._ranks.world_size > 1:
+            self._note_replicas(self._steps.done, found)
+        return found
+
+    def _note_replicas(self, step: int, found: list[Drift]) -> None:
+        """Store how many parameters of each rank drifted, and say which."""
+        numbers = dict.fromkeys(range(self._ranks.world_size), 0)
+        for drift in found:
+            numbers[drift.rank] = len(drift.parameters)
+            text = f"parameters differ from those of the other ranks: {drift}"
+            log.warning("torchvitals: %s", text)
+            data = {"rank": drift.rank, "parameters": list(drift.parameters[:100])}
+            self._recorder.put(Event(step, time.time(), "replica_drift", text, data))
+        keys = {Key("rank", str(rank), "num_drifted"): float(n) for rank, n in numbers.items()}
+        self._recorder.put(Logged(step, time.time(), keys))
 
     def _rank_numbers(self) -> dict[str, float]:
         """This rank's step time, data wait and memory: beside the others' a straggler shows."""

@@ -40,7 +40,7 @@ log = logging.getLogger("torchvitals")
 TIMEOUT_S = 30.0
 WRITER = 0
 """The rank that writes the run."""
-LABELLED, SCALARS, NUMBERS, STEP = 1, 2, 3, 4
+LABELLED, SCALARS, NUMBERS, STEP, CHECKS = 1, 2, 3, 4, 5
 """What an exchange is about: ranks that meet in different ones must not read each other's bytes."""
 
 T = TypeVar("T")
@@ -146,6 +146,15 @@ class Ranks:
         received = self._exchange(NUMBERS, packed(own), everywhere=True)
         if received is None:
             return Gathered([own], complete=False)
+        return Gathered([unpacked(payload)[0] for payload in received], complete=True)
+
+    def gather_checks(
+        self, checks: Mapping[str, tuple[str, int]]
+    ) -> Gathered[list[dict[str, tuple[str, int]]]]:
+        """Each rank's checksums, on every rank; when not complete, this rank's alone."""
+        received = self._exchange(CHECKS, packed(dict(checks)), everywhere=True)
+        if received is None:
+            return Gathered([dict(checks)], complete=False)
         return Gathered([unpacked(payload)[0] for payload in received], complete=True)
 
     def gather_step(self, payload: bytes, *, flag: bool = False) -> tuple[list[bytes] | None, bool]:

@@ -61,6 +61,7 @@ def watch(
     clocks: bool = True,
     machine: bool = True,
     samples_every: int = 100,
+    replicas_every: int | None = None,
     reference: nn.Module | Literal["init"] | None = None,
     backend: str = "auto",
 ) -> Monitor:
@@ -99,6 +100,8 @@ def watch(
         clocks: where each step's time goes, throughput, model FLOPs, gradient noise scale.
         machine: sample memory, processors and accelerators from the background.
         samples_every: steps between two reports of the losses by category (`log_samples`).
+        replicas_every: steps between two comparisons of the ranks' copies of the parameters; 0 for
+            never. By default 1000 where the model is a DistributedDataParallel or sharded.
         reference: a model that difference metrics compare with, or "init": a copy of the model now.
         backend: "native", "torch", or the best there is.
 
@@ -116,6 +119,8 @@ def watch(
         raise ConfigError(f"updates must be 'sampled', 'exact' or False, got {updates!r}")
     if samples_every < 1:
         raise ConfigError(f"samples_every must be at least 1, got {samples_every}")
+    if replicas_every is not None and replicas_every < 0:
+        raise ConfigError(f"replicas_every must be 0 (never) or more, got {replicas_every}")
     if total_steps is not None and total_steps < 1:
         raise ConfigError(f"total_steps must be at least 1, got {total_steps}")
     if sample_size < 1:
@@ -133,7 +138,7 @@ def watch(
         "parameters": parameters, "updates": updates, "optimizer_state": optimizer_state,
         "histograms": histograms, "sample_size": sample_size, "backend": chosen_backend.name,
         "total_steps": total_steps, "clocks": clocks, "machine": machine,
-        "samples_every": samples_every,
+        "samples_every": samples_every, "replicas_every": replicas_every,
     }  # fmt: skip
     path = Path(run) if run is not None else default_path(next(iter(models.values())))
     info = describe_run(path.name, tree, optimizers, config=config, watch=settings)
@@ -212,6 +217,7 @@ def watch(
         clocks=clocks,
         machine=machine,
         samples_every=samples_every,
+        replicas_every=replicas_every,
         names={site.module: site.name for site in tree.modules if site.name in selection},
         named_parameters={tree.parameters[i].name: tree.parameters[i].parameter for i in chosen},
         reference=compared,

@@ -110,9 +110,8 @@ def scaled(pieces: Sequence[Piece], sizes: NDArray[np.float64], only: NDArray[np
         for name in ("sums", "delta_sums"):
             values = getattr(measured, name)
             if values is not None:
-                ends = values[:, s.MIN : s.MAX + 1].copy()
-                values *= factor[:, None]
-                values[:, s.MIN : s.MAX + 1] = ends
+                values[:, : s.MIN] *= factor[:, None]
+                values[:, s.MAX + 1 :] *= factor[:, None]
         if measured.dots is not None:
             measured.dots *= factor[:, None]
 
