@@ -7,6 +7,7 @@ probes measure, and the packet goes to the recorder's thread.
 from __future__ import annotations
 
 import atexit
+import inspect
 import logging
 import os
 import sys
@@ -19,6 +20,7 @@ from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
@@ -210,6 +212,8 @@ class Monitor(Talk):
             self._catcher.remove()
         for seer in self._seers():
             seer.close()
+        if self._probes.activations is not None:
+            self._probes.activations.leave()
         self._close_histograms(status)
         if self._history is not None:
             # A reader holds the log beside the file open; without one a single file is left.
@@ -252,8 +256,10 @@ class Monitor(Talk):
 
     def _attach(self) -> None:
         for number, optimizer in enumerate(self._optimizers):
-            self._handles.append(optimizer.register_step_pre_hook(self._pre_hook(number)))
-            self._handles.append(optimizer.register_step_post_hook(self._post_hook(number)))
+            # A compiled step() must not be traced through us; it calls us between two graphs.
+            before, after = map(_disable_dynamo, (self._pre_hook(number), self._post_hook(number)))
+            self._handles.append(optimizer.register_step_pre_hook(before))
+            self._handles.append(optimizer.register_step_post_hook(after))
         if self._probes.gradients is not None:
             self._catcher = ClipCatcher(self._before_clip, self._after_clip)
             with self._wall.around("clipping"):
@@ -299,7 +305,7 @@ class Monitor(Talk):
                 # A subclass that calls super().step() comes here twice.
                 self._depth[number] += 1
                 return None
-            self._outer[number], self._depth[number] = sys._getframe(1), 1
+            self._outer[number], self._depth[number] = _caller(), 1
             if self._steps.again(number):
                 self._finish_step()
             if not self._active:
@@ -563,8 +569,8 @@ class Monitor(Talk):
     def note_not_seen(self) -> None:
         """Say that the activations of a compiled model are not measured."""
         text = (
-            "the model is compiled: its activations are not measured (gradients, parameters and "
-            "updates are)"
+            "the model was compiled before it was watched: its activations are not measured "
+            "(gradients, parameters and updates are); call watch() before the model's first call"
         )
         log.warning("torchvitals: %s", text)
         self.event("not_seen", text, probe="activations")
@@ -579,6 +585,17 @@ class Monitor(Talk):
 
 def _no_clock(_phase: int) -> None:
     """Clocks are off."""
+
+
+def _caller() -> FrameType | None:
+    """The step() that called our hook: the nearest frame of torch's optimizer."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename != _OPTIMIZER_FILE:
+        frame = frame.f_back
+    return frame
+
+
+_OPTIMIZER_FILE = inspect.getfile(Optimizer)
 
 
 def _running(frame: FrameType | None) -> bool:

@@ -182,10 +182,11 @@ def watch(
                 chosen_backend,
                 stride=stride,
                 eval_mode=eval_activations,
+                in_graph=compiled,
                 on_error=partial(on_error, "activations"),
                 on_compile=on_compile,
             )
-            if watched_modules and not compiled
+            if watched_modules
             else None,
             attention=Attention(
                 {site.module: site.name for site in tree.modules if site.name in selection},
@@ -199,7 +200,7 @@ def watch(
     ranks = Ranks.join()
     writer = _open_writer(path, info, resume=resume) if ranks.is_writer else None
     last = start_step if start_step is not None else (writer.last_step if writer else None) or 0
-    monitor = Monitor(
+    return Monitor(
         path=path,
         writer=writer,
         optimizers=optimizers,
@@ -223,9 +224,6 @@ def watch(
         reference=compared,
         next_epoch=_next_epoch(path, last) if resume and writer is not None else 1,
     )
-    if compiled and watched_modules:
-        monitor.note_not_seen()
-    return monitor
 
 
 def _models(model: Models) -> dict[str, nn.Module]:

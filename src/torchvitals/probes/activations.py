@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -42,6 +42,9 @@ from torchvitals.probes.units import UnitCounters, UnitSnapshot, activity_floor,
 from torchvitals.record import MISSING, Key
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Activity, Backend, Measured
+
+if TYPE_CHECKING:
+    from torchvitals.probes.in_graph import Window
 
 STATS = s.STATS[1:]
 """Without the norm: it grows with the batch and says nothing of its own."""
@@ -136,6 +139,7 @@ class Activations:
         *,
         stride: int,
         eval_mode: bool = False,
+        in_graph: bool = False,
         on_error: Callable[[Exception], None],
         on_compile: Callable[[], None],
     ) -> None:
@@ -166,10 +170,17 @@ class Activations:
         self._parts: list[tuple[list[int], Measured]] = []
         self._lost: list[int] = []
         self._spent = 0.0
+        self._window: Window | None = None
+        self._looking = False
+        if in_graph:
+            from torchvitals.probes.in_graph import Window
+
+            self._window = Window(self._modules, self._seen_in_graph, eval_mode=eval_mode)
 
     def open(self) -> None:
         """Start seeing outputs."""
-        if self._handle is not None or not self._modules:
+        self._looking = True
+        if self._handle is not None or not self._modules or self._window is not None:
             return
         if any(map(is_compiled, self._modules)):
             self._stop_for_compile()
@@ -178,9 +189,30 @@ class Activations:
 
     def close(self) -> None:
         """Stop seeing outputs."""
+        self._looking = False
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
+
+    def leave(self) -> None:
+        """Stop for good: nothing is left in the model."""
+        self.close()
+        if self._window is not None:
+            self._window.remove()
+
+    def _seen_in_graph(self, number: int, path: str, output: Tensor) -> None:
+        """An output of a model that may be compiled: its memory is reused, so it can't wait."""
+        if not self._looking or _current_graph_task_id() != -1 or self._window is None:
+            return
+        module = self._window.modules[number]
+        self._timed(lambda: self._measure_at_once(module, path, output))
+
+    def _measure_at_once(self, module: nn.Module, path: str, output: Tensor) -> None:
+        site = self._several.get((module, path))
+        if site is None:
+            name = self._modules[module] + (f":out{path}" if path else "")
+            site = self._several[module, path] = self._new_site(name, module, alone=False)
+        self._measure((site,), (local(output),))
 
     def _hook(self, module: nn.Module, _inputs: Any, output: Any) -> None:
         # Inside a compiled region this is all that is traced: the graph stays whole.
@@ -318,6 +350,9 @@ class Activations:
 
     def take(self) -> ActivationRaw:
         """What this step measured; the next one starts afresh."""
+        if self._window is not None and not self._sites and self._modules:
+            # Compiled and called before watch(): its graph knows nothing of us.
+            self._stop_for_compile()
         self.flush()
         for site in self._trial:
             watched, site.watched = site.watched, None

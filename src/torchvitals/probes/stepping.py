@@ -90,6 +90,10 @@ class Roster:
         whole = all(grad is not None for grad in grads)
         if self._spread:
             grads = locals_of(grads)
+        scale = getattr(self._optimizer, "grad_scale", None)
+        if scale is not None:
+            # A fused optimizer unscales while it steps: what is measured is what it will use.
+            grads = unscaled(grads, scale)
         if len(grads) != len(self._grads) or not all(map(is_, grads, self._grads)):
             # After the step they are the same tensors as before it: prepared once.
             self._grads = self._prepared(grads) if whole else grads
@@ -104,6 +108,14 @@ class Roster:
     def rest(self) -> None:
         """Let go of the gradients: the training may want their memory back."""
         self._grads, self._before = [], None
+
+
+def unscaled(grads: list[Tensor | None], scale: Tensor) -> list[Tensor | None]:
+    """Copies of the gradients as they are without a GradScaler's factor; nothing waits."""
+    return [
+        None if grad is None else grad.detach() / scale.to(grad.device, non_blocking=True)
+        for grad in grads
+    ]
 
 
 def versions_of(step: Stepping) -> list[int | None]:
