@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
@@ -22,8 +23,10 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
+from torchvitals.monitor.changes import Changes
 from torchvitals.monitor.gathering import Gathering
 from torchvitals.monitor.logbook import Logbook
 from torchvitals.monitor.looking import Looking
@@ -81,12 +84,13 @@ class Monitor(Talk):
         names: Mapping[nn.Module, str],
         named_parameters: Mapping[str, Tensor],
         reference: nn.Module | None,
+        changes: Changes,
     ) -> None:
         self.path = path
         """The run's folder."""
         self.overhead_s = 0.0
         """Seconds spent in the monitor on the training thread so far."""
-        self._optimizers = optimizers
+        self._optimizers, self._backend, self._changes = optimizers, backend, changes
         self._steps = steps
         self._pid = os.getpid()
         self._thread = threading.get_ident()
@@ -119,12 +123,7 @@ class Monitor(Talk):
         self._last_metrics: dict[str, float] = {}
         self._columns = Columns()
         if reference is not None:
-            twin = Tree({"": reference})
-            self._looking.watch(
-                {site.module: site.name for site in twin.modules},
-                {site.name: site.parameter for site in twin.parameters},
-                is_reference=True,
-            )
+            self._watch_reference(reference)
         self._logbook = Logbook(
             self._recorder, steps, ranks, samples_every=samples_every, next_epoch=next_epoch
         )
@@ -138,6 +137,14 @@ class Monitor(Talk):
         self._catcher: ClipCatcher | None = None
         self._active = steps.monitored(steps.current)
         self._attach()
+
+    def _watch_reference(self, reference: nn.Module) -> None:
+        twin = Tree({"": reference})
+        self._looking.watch(
+            {site.module: site.name for site in twin.modules},
+            {site.name: site.parameter for site in twin.parameters},
+            is_reference=True,
+        )
 
     @property
     def step_number(self) -> int:
@@ -256,10 +263,11 @@ class Monitor(Talk):
 
     def _attach(self) -> None:
         for number, optimizer in enumerate(self._optimizers):
-            # A compiled step() must not be traced through us; it calls us between two graphs.
-            before, after = map(_disable_dynamo, (self._pre_hook(number), self._post_hook(number)))
-            self._handles.append(optimizer.register_step_pre_hook(before))
-            self._handles.append(optimizer.register_step_post_hook(after))
+            self._handles += self._hooked(number, optimizer)
+        if self._optimizers:
+            # The wrapper wants a function: a bound method holds no attributes.
+            adopt = _disable_dynamo(partial(Monitor._adopt, self))
+            self._handles.append(register_optimizer_step_pre_hook(adopt))
         if self._probes.gradients is not None:
             self._catcher = ClipCatcher(self._before_clip, self._after_clip)
             with self._wall.around("clipping"):
@@ -416,6 +424,8 @@ class Monitor(Talk):
         if packet is not None:
             self._recorder.put(packet)
             self._last_measured = step
+            with self._wall.around("changes"):
+                self._look_for_changes()
             if self._gathering is None and packet.time - self._histograms_at >= HISTOGRAMS_S:
                 self._hand_over_histograms(packet.time)
         first = not self._steps.has_stepped
@@ -541,6 +551,51 @@ class Monitor(Talk):
             self._recorder.put(Event(step, time.time(), "replica_drift", text, data))
         keys = {Key("rank", str(rank), "num_drifted"): float(n) for rank, n in numbers.items()}
         self._recorder.put(Logged(step, time.time(), keys))
+
+    def _look_for_changes(self) -> None:
+        if not self._wall.up("changes"):
+            return
+        found = self._changes.look()
+        if found is not None:
+            log.warning(
+                "torchvitals: the model changed after watch() and this is not followed (%s); close "
+                "the monitor and watch again with resume=True to have it measured.",
+                found,
+            )
+            self.event("model_changed", found)
+
+    def _adopt(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        """An optimizer made anew for parameters of ours takes the old one's place."""
+        if self._closed or any(optimizer is one for one in self._optimizers):
+            return
+        if os.getpid() != self._pid:
+            return
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for number, old in enumerate(self._optimizers):
+            mine = {id(p) for group in old.param_groups for p in group["params"]}
+            if held & mine:
+                self._optimizers[number] = optimizer
+                self._rosters[number] = Roster(optimizer, self._backend)
+                if self._probes.optimizer_state is not None:
+                    self._probes.optimizer_state.adopt(number, optimizer)
+                before, after = self._handles[2 * number : 2 * number + 2]
+                before.remove()
+                after.remove()
+                self._handles[2 * number : 2 * number + 2] = self._hooked(number, optimizer)
+                self.event(
+                    "optimizer_replaced",
+                    f"another {type(optimizer).__name__} steps the parameters of optimizer "
+                    f"{number}; it is watched from now on",
+                )
+                return
+
+    def _hooked(self, number: int, optimizer: Optimizer) -> list[RemovableHandle]:
+        # A compiled step() must not be traced through us; it calls us between two graphs.
+        before, after = map(_disable_dynamo, (self._pre_hook(number), self._post_hook(number)))
+        return [
+            optimizer.register_step_pre_hook(before),
+            optimizer.register_step_post_hook(after),
+        ]
 
     def _rank_numbers(self) -> dict[str, float]:
         """This rank's step time, data wait and memory: beside the others' a straggler shows."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
+from torchvitals.monitor.changes import Changes
 from torchvitals.monitor.environment import describe_run
 from torchvitals.monitor.monitor import Monitor
 from torchvitals.monitor.probe_set import Probes
@@ -222,6 +223,7 @@ def watch(
         names={site.module: site.name for site in tree.modules if site.name in selection},
         named_parameters={tree.parameters[i].name: tree.parameters[i].parameter for i in chosen},
         reference=compared,
+        changes=Changes(models, tree),
         next_epoch=_next_epoch(path, last) if resume and writer is not None else 1,
     )
 

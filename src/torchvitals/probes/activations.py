@@ -64,6 +64,7 @@ TRIAL_ELEMENTS = 1 << 24
 MAX_COMPANIES = 256
 
 _current_graph_task_id = torch._C._current_graph_task_id
+_transformed = torch._C._functorch.peek_interpreter_stack
 _version, _shape = attrgetter("_version"), attrgetter("shape")
 
 
@@ -216,8 +217,8 @@ class Activations:
 
     def _hook(self, module: nn.Module, _inputs: Any, output: Any) -> None:
         # Inside a compiled region this is all that is traced: the graph stays whole.
-        if torch.compiler.is_compiling():
-            return
+        if torch.compiler.is_compiling() or _transformed() is not None:
+            return  # tensors of torch.func hold no values of their own
         site = self._settled.get(module)
         if site is not None and module.training and type(output) is Tensor:
             # The way of most calls: a small output that is known to stay as it is.

@@ -95,6 +95,11 @@ class OptimizerState:
         self._raw = OptimizerRaw([], [])
         self._seen = [0] * len(self._optimizers)
 
+    def adopt(self, number: int, optimizer: Optimizer) -> None:
+        """Read another optimizer in the place of that one."""
+        self._optimizers[number] = optimizer
+        self._rooms.pop(number, None)
+
     def after_step(self, number: int, step: Stepping) -> None:
         """Read the optimizer that has just stepped."""
         optimizer = self._optimizers[number]
