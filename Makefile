@@ -20,7 +20,7 @@ define say
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test test-distributed lint bench docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -31,6 +31,9 @@ demo: $(RUNTIME)  ## train a small model for about a minute and show what torchv
 test: lint $(DEV)  ## what the CI runs: lint, tests, documentation
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 	@$(MAKE) --no-print-directory docs
+
+test-distributed: $(DEV)  ## the tests with several processes alone
+	$(BIN)/python -m pytest tests/distributed tests/monitor/test_ranks.py tests/monitor/test_watch_ranks.py
 
 lint: $(DEV)  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
