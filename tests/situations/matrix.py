@@ -1,4 +1,4 @@
-"""The table of situations: which test shows what. ``python -m tests.situations.matrix`` prints it."""
+"""The table of situations: which test shows what. Printed by python -m tests.situations.matrix."""
 
 from __future__ import annotations
 
