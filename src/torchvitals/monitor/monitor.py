@@ -33,7 +33,6 @@ from torchvitals.monitor.talk import Talk
 from torchvitals.monitor.wall import Wall
 from torchvitals.probes.activations import Activations
 from torchvitals.probes.attention import Attention
-from torchvitals.probes.clipping import ClipCatcher
 from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER
 from torchvitals.probes.machine import MachineSampler
 from torchvitals.probes.probe import Probe
@@ -42,6 +41,7 @@ from torchvitals.probes.tree import Tree
 from torchvitals.probes.updates import Updates
 from torchvitals.record import ConfigError, Key, StoreError
 from torchvitals.stats.backend import Backend
+from torchvitals.stats.clipping import ClipCatcher
 from torchvitals.store.history import History, open_run
 from torchvitals.store.writer import RunWriter
 
