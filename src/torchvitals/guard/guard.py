@@ -170,13 +170,8 @@ class Guard(Judging):
         Without the model parameters have no names, and batch norms and buffers are not put back.
         With several processes all ranks call it.
         """
-        if self._wards:
-            raise ConfigError("this guard is attached already; detach() it, or make another one")
         optimizers = [optimizer] if isinstance(optimizer, Optimizer) else _listed(optimizer)
-        for one in optimizers:
-            self._check_optimizer(one)
-        if not optimizers:
-            raise ConfigError("attach() needs at least one optimizer")
+        self.check(optimizers)
         models = [model] if isinstance(model, nn.Module) else list(model or ())
         for module in models:
             if not isinstance(module, nn.Module):
@@ -190,6 +185,8 @@ class Guard(Judging):
             len(optimizers) == 1 if self._wants_divergence is None else self._wants_divergence
         )
         self._agreement = Agreement(wanted=self._wants_agreement, timeout_s=self._timeout_s)
+        if self._agreement.several and self._decide == "device":
+            raise ConfigError("decide='device' serves one process; use decide='host' with several")
         self._running = RunningStats(models)
         if self.policy.rolls_back:
             self._snapshots = Snapshots(
@@ -329,6 +326,26 @@ class Guard(Judging):
             if ward.optimizer is optimizer and scaler.is_enabled() and not ward.hook_ran:
                 ward.steps += 1
                 self._scaler_skipped(ward)
+
+    def check(self, optimizers: Sequence[Optimizer]) -> None:
+        """Raise ConfigError if one of them can't be guarded."""
+        if self._wards:
+            raise ConfigError("this guard is attached already; detach() it, or make another one")
+        if not optimizers:
+            raise ConfigError("the guard needs an optimizer to stand before")
+        for one in optimizers:
+            self._check_optimizer(one)
+
+    def describe(self) -> dict[str, Any]:
+        """Its main settings, for the run's file."""
+        actions = {
+            cause: getattr(action, "__name__", str(action))
+            for cause, action in self.policy.actions.items()
+        }
+        return {
+            "action": actions, "rule": self._rule.name,
+            "max_skips": self.policy.max_skips, "within": self.policy.within,
+        }  # fmt: skip
 
     def _check_optimizer(self, optimizer: Any) -> None:
         if not isinstance(optimizer, Optimizer):

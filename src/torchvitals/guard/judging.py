@@ -25,6 +25,8 @@ from torchvitals.guard.ward import Ward, to_host
 
 Floats: TypeAlias = NDArray[np.float64]
 
+FIXED = 5
+"""Numbers that each rank tells the others, before those of single tensors."""
 PENDING = 8
 """Decisions on a device that the host may be behind, at most."""
 
@@ -48,6 +50,9 @@ class Seen(NamedTuple):
 
     norm: float
     loss: float | None
+    """Of this step."""
+    before: float
+    """Of the last one, told after it; NaN where it was not."""
     bad_ranks: list[int]
     """Whose own loss is not finite."""
     tensors: Floats
@@ -154,8 +159,8 @@ class Judging:
         """Everything on the host, in one transfer; None: the GradScaler skips this step."""
         scale = getattr(ward.optimizer, "grad_scale", None)
         found = getattr(ward.optimizer, "found_inf", None)
-        late, ward.late = ward.late, []
         extras = [1.0 if scale is None else scale, 0.0 if found is None else found]
+        late, ward.late = ward.late, []
         extras += [math.nan if loss is None else loss, *late]
         norms, (by, overflow, value, *told) = to_host(reading, extras)
         if overflow:
@@ -163,34 +168,42 @@ class Judging:
         by *= reading.scale
         if by != 1.0:
             norms = norms / by
-        for one in told:
-            if math.isfinite(one):
-                ward.losses.add(one, good=not ward.was_flagged)
-        return self._agree(ward, reading, norms, None if loss is None else value)
+        before = [one for one in told if math.isfinite(one)]
+        mean = sum(before) / len(before) if before else math.nan
+        seen = self._agree(ward, reading, norms, None if loss is None else value, mean)
+        if math.isfinite(seen.before):
+            ward.losses.add(seen.before, good=not ward.was_flagged)
+        return seen
 
-    def _agree(self, ward: Ward, reading: Reading, norms: Floats, loss: float | None) -> Seen:
+    def _agree(
+        self, ward: Ward, reading: Reading, norms: Floats, loss: float | None, before: float
+    ) -> Seen:
         squares = norms * norms
         plain = float(squares.sum())
         if not self._agreement.several:
             bad = [0] if loss is not None and not math.isfinite(loss) else []
-            return Seen(math.sqrt(plain), loss, bad, norms)
+            return Seen(math.sqrt(plain), loss, before, bad, norms)
         world = self._agreement.world_size
         weights = 1.0 / world if reading.weights is None else reading.weights
         has = loss is not None
         finite = not has or math.isfinite(loss or 0.0)
-        own = [float((squares * weights).sum()), has, finite, (loss if has and finite else 0.0)]
+        told_now = loss if loss is not None and finite else 0.0
+        own = [float((squares * weights).sum()), has, finite, told_now, before]
         every = isinstance(ward.rule, AdaGC)
         if every:
             own += ward.full(reading.places, squares * weights).tolist()
         rows = self._agreement.gather(np.array(own, dtype=np.float64))
         if len(rows) == 1:  # the others are lost
-            return Seen(math.sqrt(plain), loss, [] if finite else [self._agreement.rank], norms)
+            alone = [] if finite else [self._agreement.rank]
+            return Seen(math.sqrt(plain), loss, before, alone, norms)
         bad_ranks = np.flatnonzero(rows[:, 2] == 0).tolist()
         told = rows[rows[:, 1] > 0, 3]
         mean = None if not len(told) else math.nan if bad_ranks else float(told.mean())
         if every:
-            norms = np.sqrt(rows[:, 4:].sum(axis=0))[np.asarray(reading.places, dtype=np.intp)]
-        return Seen(math.sqrt(float(rows[:, 0].sum())), mean, bad_ranks, norms)
+            norms = np.sqrt(rows[:, FIXED:].sum(axis=0))[np.asarray(reading.places, dtype=np.intp)]
+        known = rows[np.isfinite(rows[:, 4]), 4]
+        earlier = float(known.mean()) if len(known) else math.nan
+        return Seen(math.sqrt(float(rows[:, 0].sum())), mean, earlier, bad_ranks, norms)
 
     def _cases(self, ward: Ward, reading: Reading, seen: Seen) -> list[Case]:
         """What is wrong, the gravest first."""
@@ -269,7 +282,7 @@ class Judging:
 
     def _on_device(self, ward: Ward, reading: Reading) -> bool:
         """Whether this step is judged where its gradients are."""
-        if self._decide == "host" or not self._device_can or reading.weights is not None:
+        if self._decide == "host" or not self._device_can or self._agreement.several:
             return False
         if self._decide == "auto" and (reading.device_norms is None or reading.device_norms.is_cpu):
             return False
@@ -294,8 +307,6 @@ class Judging:
             norm = torch.where(torch.isfinite(told), norm, torch.full_like(norm, math.nan))
         packed = ward.device.judge(norm, found)
         flag = packed[d.FLAGGED].float()
-        if self._agreement.several:
-            torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
         for name, value in (("found_inf", flag), ("grad_scale", None)):
             if not hasattr(ward.optimizer, name):
                 setattr(ward.optimizer, name, value)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from torchvitals.guard import Guard
 from torchvitals.monitor.logbook import Logbook
 from torchvitals.monitor.looking import Looking
 from torchvitals.monitor.pace import Pace
@@ -39,7 +40,7 @@ from torchvitals.probes.probe import Probe
 from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.tree import Tree
 from torchvitals.probes.updates import Updates
-from torchvitals.record import ConfigError, Key, StoreError
+from torchvitals.record import ConfigError, Event, Key, StoreError
 from torchvitals.stats.backend import Backend
 from torchvitals.stats.clipping import ClipCatcher
 from torchvitals.store.history import History, open_run
@@ -76,9 +77,12 @@ class Monitor(Talk):
         names: Mapping[nn.Module, str],
         named_parameters: Mapping[str, Tensor],
         reference: nn.Module | None,
+        guard: Guard | None = None,
     ) -> None:
         self.path = path
         """The run's folder."""
+        self.guard = guard
+        """Judges each step before it is made, if one was asked for."""
         self.overhead_s = 0.0
         """Seconds spent in the monitor on the training thread so far."""
         self._optimizers = optimizers
@@ -128,12 +132,17 @@ class Monitor(Talk):
             self._machine = MachineSampler(self._sampled, folder=path if self._stored else None)
         self._catcher: ClipCatcher | None = None
         self._active = steps.monitored(steps.current)
-        self._attach()
+        self._attach(models, named_parameters)
 
     @property
     def step_number(self) -> int:
         """The last finished step."""
         return self._steps.done
+
+    @property
+    def last_step_skipped(self) -> bool:
+        """Whether the guard, or a GradScaler seen by it, skipped the last step."""
+        return self.guard is not None and self.guard.last_step_skipped
 
     @property
     def closed(self) -> bool:
@@ -196,6 +205,8 @@ class Monitor(Talk):
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        if self.guard is not None:
+            self.guard.detach()
         self._outer = [None] * len(self._optimizers)
         if self._catcher is not None:
             self._catcher.remove()
@@ -229,9 +240,17 @@ class Monitor(Talk):
         state = "closed" if self._closed else "watching"
         return f"<torchvitals.Monitor {state} {self.path} at step {self._steps.done}>"
 
-    def _attach(self) -> None:
+    def _attach(self, models: Sequence[nn.Module], named: Mapping[str, Tensor]) -> None:
         for number, optimizer in enumerate(self._optimizers):
             self._handles.append(optimizer.register_step_pre_hook(self._pre_hook(number)))
+        if self.guard is not None:
+            # Between ours: gradients are measured before it takes them away, updates after it
+            # has given them back.
+            self.guard.count_steps_by(lambda: self._steps.current)
+            self.guard.listen(self._note_guard)
+            names = {id(tensor): name for name, tensor in named.items()}
+            self.guard.attach(self._optimizers, models, names=names)
+        for number, optimizer in enumerate(self._optimizers):
             self._handles.append(optimizer.register_step_post_hook(self._post_hook(number)))
         if self._probes.gradients is not None:
             self._catcher = ClipCatcher(self._before_clip, self._after_clip)
@@ -320,7 +339,8 @@ class Monitor(Talk):
         if gradients and self._metrics:
             with self._wall.around("metrics"):
                 self._looking.at_gradients()
-        self._riding = gradients and roster.quiet and self._can_ride(step)
+        clips = self.guard is not None and self.guard.clips
+        self._riding = gradients and roster.quiet and not clips and self._can_ride(step)
         if gradients and not self._riding:
             self._see_gradients(step)
         if updates is not None and self._wall.up("updates"):
@@ -491,6 +511,10 @@ class Monitor(Talk):
         )
         log.warning("torchvitals: %s", text)
         self.event("not_seen", text, probe="activations")
+
+    def _note_guard(self, kind: str, step: int, text: str, data: dict[str, Any]) -> None:
+        if not self._closed:
+            self._recorder.put(Event(step, time.time(), kind, text, data))
 
     def _note_failure(self, name: str, error: Exception) -> None:
         self.event(

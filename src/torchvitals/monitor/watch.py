@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
+from torchvitals.guard import Guard
 from torchvitals.monitor.environment import describe_run
 from torchvitals.monitor.monitor import Monitor
 from torchvitals.monitor.probe_set import Probes
@@ -62,6 +63,7 @@ def watch(
     machine: bool = True,
     samples_every: int = 100,
     reference: nn.Module | Literal["init"] | None = None,
+    guard: Guard | str | bool | None = None,
     backend: str = "auto",
 ) -> Monitor:
     """Watch a training from the inside and keep what is seen in one file.
@@ -100,6 +102,8 @@ def watch(
         machine: sample memory, processors and accelerators from the background.
         samples_every: steps between two reports of the losses by category (`log_samples`).
         reference: a model that difference metrics compare with, or "init": a copy of the model now.
+        guard: judge each step before it is made: "skip", "clip", "rollback", "stop", "warn", True
+            (the default `Guard()`), or a `Guard` of your own.
         backend: "native", "torch", or the best there is.
 
     With several processes (torch.distributed initialised) all call watch(); rank 0 writes the run.
@@ -126,6 +130,7 @@ def watch(
     selection = Selection(include, exclude)
     Steps(every, len(optimizers))  # a wrong `every` speaks up before a folder is made
     _check_optimizers(tree, optimizers)
+    guarding = _guard(guard, optimizers)
 
     settings = {
         "every": every, "activations": activations, "attention": attention,
@@ -134,6 +139,7 @@ def watch(
         "histograms": histograms, "sample_size": sample_size, "backend": chosen_backend.name,
         "total_steps": total_steps, "clocks": clocks, "machine": machine,
         "samples_every": samples_every,
+        "guard": None if guarding is None else guarding.describe(),
     }  # fmt: skip
     path = Path(run) if run is not None else default_path(next(iter(models.values())))
     info = describe_run(path.name, tree, optimizers, config=config, watch=settings)
@@ -215,6 +221,7 @@ def watch(
         names={site.module: site.name for site in tree.modules if site.name in selection},
         named_parameters={tree.parameters[i].name: tree.parameters[i].parameter for i in chosen},
         reference=compared,
+        guard=guarding,
         next_epoch=_next_epoch(path, last) if resume and writer is not None else 1,
     )
     if compiled and watched_modules:
@@ -251,6 +258,16 @@ def _optimizers(optimizer: Optimizers) -> list[Optimizer]:
                 f"{type(one).__name__}"
             )
     return listed
+
+
+def _guard(guard: Guard | str | bool | None, optimizers: Sequence[Optimizer]) -> Guard | None:
+    if guard is None or guard is False:
+        return None
+    if not isinstance(guard, Guard | str | bool):
+        raise ConfigError(f"guard must be a Guard, an action or True, got {guard!r}")
+    made = guard if isinstance(guard, Guard) else Guard(None if guard is True else str(guard))
+    made.check(optimizers)
+    return made
 
 
 def _iterable(value: Any) -> Iterable[Any]:
