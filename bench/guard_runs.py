@@ -307,7 +307,7 @@ def to_zero(seed: int) -> Run:
     x = torch.randn(64, 6, generator=generator)
     batch = (x, torch.sin(x.sum(1, keepdim=True)))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    return Run(model, optimizer, lambda g, t: batch, regress, 2500, seed)
+    return Run(model, optimizer, lambda g, t: batch, regress, 1500, seed)
 
 
 def reinforce(seed: int) -> Run:
@@ -326,7 +326,7 @@ def reinforce(seed: int) -> Run:
 
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 6))
-    return Run(model, torch.optim.Adam(model.parameters(), lr=3e-3), draw, pull, 800, seed)
+    return Run(model, torch.optim.Adam(model.parameters(), lr=3e-3), draw, pull, 600, seed)
 
 
 def amp_accumulation(seed: int) -> Run:

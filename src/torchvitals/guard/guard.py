@@ -74,8 +74,8 @@ class Guard(Judging):
         max_rollbacks: so many in ten times `rollback_every` steps, then `RollbackFailed` is raised.
         restore_rng: whether a rollback restores the random generators of torch, numpy and Python.
         state_device: where states are kept, e.g. "cpu"; by default where the weights are.
-        divergence: judge losses that stay up (`tell_loss`, `monitor.log(loss=…)`). With
-            several optimizers the default is False: losses of adversaries rise.
+        divergence: judge losses that stay up (`tell_loss`, `monitor.log(loss=…)`). By default not
+            with several optimizers (losses of adversaries rise), nor once a loss was negative.
         agree: with several processes, decide from all ranks' numbers.
         timeout_s: seconds to wait for another rank.
         decide: "host", "device" (fused optimizers, `found_inf`: nothing waits), or "auto".
@@ -181,9 +181,9 @@ class Guard(Judging):
             Ward(number, one, known, self._rule.fresh(), self._backend)
             for number, one in enumerate(optimizers)
         ]
-        self._watches_loss = (
-            len(optimizers) == 1 if self._wants_divergence is None else self._wants_divergence
-        )
+        self._watches_loss = self._wants_divergence
+        if self._wants_divergence is None and len(optimizers) > 1:
+            self._watches_loss = False
         self._agreement = Agreement(wanted=self._wants_agreement, timeout_s=self._timeout_s)
         if self._agreement.several and self._decide == "device":
             raise ConfigError("decide='device' serves one process; use decide='host' with several")

@@ -83,7 +83,7 @@ class Judging:
         self._wards: list[Ward] = []
         self._last: Ward | None = None
         self._agreement = Agreement(wanted=False, timeout_s=1.0)
-        self._watches_loss = False
+        self._watches_loss: bool | None = False
         self._pending: list[Pending] = []
 
     def _decided(self, ward: Ward, case: Case) -> None:
@@ -135,6 +135,10 @@ class Judging:
             self._learn(ward, reading, seen)
         elif not ward.skipped and cases[-1].verdict.done == CLIP:
             self._clipped(ward, reading, seen, cases[-1])
+
+    def _trusts_loss(self, ward: Ward) -> bool:
+        """Whether a loss that stays up means harm."""
+        return ward.losses.positive if self._watches_loss is None else self._watches_loss
 
     def _pass_over(self, ward: Ward) -> None:
         """The weights were rolled back after these gradients were made."""
@@ -231,7 +235,7 @@ class Judging:
             ranks = [f"rank {rank}" for rank in seen.bad_ranks] if self._agreement.several else []
             add(NON_FINITE, "loss", "finite", math.nan, math.nan, culprits=ranks)
             return cases
-        diverged = ward.losses.diverged() if self._watches_loss else None
+        diverged = ward.losses.diverged() if self._trusts_loss(ward) else None
         if diverged is not None:
             level, limit, why = diverged
             add(DIVERGENCE, "loss", "level", level, limit, note=why, culprits=[])
@@ -250,7 +254,7 @@ class Judging:
         if judged.flagged:
             case = add(SPIKE, "gradient_norm", ward.rule.name, seen.norm, judged.threshold)
             case.grads, case.factor = grads, min(judged.target / seen.norm, 1.0)
-        if seen.loss is not None and not judged.flagged:
+        if seen.loss is not None and not judged.flagged and self._trusts_loss(ward):
             height = ward.losses.spiked(seen.loss)
             if height is not None:
                 add(SPIKE, "loss", "median_mad", seen.loss, height)
@@ -366,7 +370,7 @@ class Judging:
             )  # fmt: skip
             self._decided(ward, Case(verdict, on_device=True))
             return
-        diverged = ward.losses.diverged() if self._watches_loss else None
+        diverged = ward.losses.diverged() if self._trusts_loss(ward) else None
         if diverged is not None:
             level, limit, why = diverged
             verdict = Verdict(

@@ -8,6 +8,9 @@
 
 σ is 1.4826 · MAD. Losses may be negative. A loss that falls to 1e-8 and trembles there has lost
 nothing of its way, which starts at the first losses.
+
+A loss that was ever zero or negative (policy gradients, ratios of densities) says nothing by its
+level and is not judged, unless the user asks for it.
 """
 
 from __future__ import annotations
@@ -44,11 +47,10 @@ class Losses:
         self._left = 0
         """Losses for which that is held against it."""
         self._told = False
-
-    @property
-    def known(self) -> bool:
-        """Whether the guard was ever told a loss."""
-        return self._count > 0
+        self.positive = True
+        """No loss so far was zero or negative."""
+        self._place = (math.nan, math.nan)
+        """Median and σ of the good ones, as of a few losses ago: they move slowly."""
 
     @property
     def level(self) -> float:
@@ -58,6 +60,7 @@ class Losses:
     def add(self, loss: float, *, good: bool = True) -> None:
         """Take a finite loss in; of a flagged step it counts for the level only."""
         self._count += 1
+        self.positive = self.positive and loss > 0
         self._left = max(self._left - 1, 0)
         self._recent.append((loss, good))
         if len(self._recent) <= RECENT:
@@ -65,6 +68,8 @@ class Losses:
         left, was_good = self._recent.popleft()
         if was_good:
             self._values.append(left)
+            if self._count % RECENT == 0 or math.isnan(self._place[1]):
+                self._place = _location(self._values)
         level = self.level
         if math.isnan(self._start):
             self._start = level
@@ -72,16 +77,15 @@ class Losses:
 
     def spiked(self, loss: float) -> float | None:
         """The threshold, if this loss, not yet taken in, stands far above those before."""
-        good = [value for value, was_good in self._recent if was_good]
-        if len(self._values) + len(good) < WARMUP:
+        if len(self._values) < WARMUP:
             return None
-        middle, spread = _location([*self._values, *good])
+        middle, spread = self._place
         limit = middle + max(6.0 * spread, abs(middle), 0.1 * self._way)
         return limit if loss > limit else None
 
     def stats(self) -> dict[str, float]:
         """What the thresholds are made of."""
-        middle, spread = _location(self._values)
+        middle, spread = self._place
         return {
             "count": self._count, "median": middle, "mad_std": spread,
             "first": self._start, "best": self._best,
@@ -111,7 +115,7 @@ class Losses:
                 return level, limit, "after a raised learning rate"
         if self._count < WARMUP + RECENT or math.isnan(self._start):
             return None
-        middle, spread = _location(self._values)
+        middle, spread = self._place
         if self._way > 0.3 * abs(self._start) and not self._way <= 6.0 * spread:
             limit = self._best + 0.5 * self._way
             if level > limit:
@@ -124,7 +128,7 @@ class Losses:
 
     def is_bad(self) -> bool | None:
         """Whether the last losses stand clearly above those before; None: too few to say."""
-        middle, spread = self._before or _location(self._values)
+        middle, spread = self._before or self._place
         if not math.isfinite(spread) or not self._recent:
             return None
         return self.level > middle + max(3.0 * spread, 0.02 * abs(middle))
@@ -140,6 +144,7 @@ class Losses:
         """The learning rate was changed: other losses may follow. The way so far still counts."""
         self._recent.clear()
         self._values.clear()
+        self._place = (math.nan, math.nan)
 
     def rolled_back(self) -> None:
         """The weights are those of a while ago: what came since does not count."""
@@ -151,7 +156,8 @@ class Losses:
         return {
             "recent": [list(one) for one in self._recent], "values": list(self._values),
             "start": self._start, "best": self._best, "count": self._count,
-            "left": self._left, "told": self._told,
+            "left": self._left, "told": self._told, "positive": self.positive,
+            "place": list(self._place),
             "before": None if self._before is None else list(self._before),
         }  # fmt: skip
 
@@ -160,12 +166,17 @@ class Losses:
         self._recent = deque((loss, bool(good)) for loss, good in state["recent"])
         self._values = deque(state["values"], maxlen=WINDOW)
         self._start, self._best, self._count = state["start"], state["best"], state["count"]
-        self._left, self._told = state["left"], state["told"]
+        self._left, self._told, self.positive = state["left"], state["told"], state["positive"]
+        self._place = (state["place"][0], state["place"][1])
         self._before = None if state["before"] is None else (state["before"][0], state["before"][1])
 
 
 def _median(values: Sequence[float]) -> float:
-    return float(np.median(values)) if len(values) else math.nan
+    if not values:
+        return math.nan
+    # Of a handful: sorting beats numpy.
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
 
 
 def _location(values: Sequence[float]) -> tuple[float, float]:
