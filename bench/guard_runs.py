@@ -147,25 +147,25 @@ def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
     return make()
 
 
-def mlp(seed: int, steps: int = 600) -> Run:
+def mlp(seed: int, steps: int = 500) -> Run:
     model = seeded(mlp_net, seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     return Run(model, optimizer, labelled(), classify, steps, seed)
 
 
-def cnn(seed: int, steps: int = 500) -> Run:
+def cnn(seed: int, steps: int = 400) -> Run:
     model = seeded(cnn_net, seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     return Run(model, optimizer, images, classify, steps, seed)
 
 
-def gpt(seed: int, steps: int = 500) -> Run:
+def gpt(seed: int, steps: int = 400) -> Run:
     model = seeded(gpt_net, seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     return Run(model, optimizer, markov(8, 32), predict, steps, seed)
 
 
-def lstm(seed: int, steps: int = 500) -> Run:
+def lstm(seed: int, steps: int = 400) -> Run:
     model = seeded(Recurrent, seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     return Run(model, optimizer, noisy_sums, regress, steps, seed)

@@ -45,7 +45,9 @@ def ways(cls):
 
 
 CASES = [
-    pytest.param(cls, options, id="-".join([cls.__name__, *(f"{k}={v}" for k, v in options.items())]))
+    pytest.param(
+        cls, options, id="-".join([cls.__name__, *(f"{k}={v}" for k, v in options.items())])
+    )
     for cls in CLASSES
     if cls.__name__ not in REFUSED
     for options in ways(cls)
@@ -144,7 +146,9 @@ def test_a_fused_optimizer_skips_by_itself(cls, options, kind):
     assert guard.counts["skip"] == 1
 
 
-@pytest.mark.parametrize("cls", [c for c in CLASSES if "capturable" in inspect.signature(c).parameters])
+@pytest.mark.parametrize(
+    "cls", [c for c in CLASSES if "capturable" in inspect.signature(c).parameters]
+)
 def test_capturable_steps_are_skipped(cls):
     """They step on accelerators only; a skipped step touches nothing anywhere."""
     training = Training(lambda parameters: cls(parameters, capturable=True))

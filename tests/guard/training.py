@@ -14,7 +14,9 @@ class Training:
 
     def __init__(self, make_optimizer, model=None, seed=0):
         torch.manual_seed(seed)
-        self.model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)) if model is None else model
+        self.model = (
+            nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)) if model is None else model
+        )
         self.optimizer = make_optimizer(self.model.parameters())
 
     def loss(self, batch, scale=1.0):
@@ -57,7 +59,9 @@ def same(a, b):
         if not (isinstance(b, torch.Tensor) and a.shape == b.shape and a.dtype is b.dtype):
             return False
         a, b = a.detach().contiguous(), b.detach().contiguous()
-        return a.view(-1).view(torch.uint8).equal(b.view(-1).view(torch.uint8)) if a.numel() else True
+        return (
+            a.view(-1).view(torch.uint8).equal(b.view(-1).view(torch.uint8)) if a.numel() else True
+        )
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple):
