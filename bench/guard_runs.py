@@ -63,7 +63,7 @@ def labelled(scale: float = 2.0, flip: float = 0.1, size: int = 20, classes: int
 
 
 def images(generator: torch.Generator, _step: int) -> Batch:
-    """8×8 pictures of four kinds of stripes in noise."""
+    """8×8 pictures of four kinds of stripes in noise; one label in ten is wrong."""
     y = torch.randint(4, (48,), generator=generator)
     line = torch.arange(8.0)
     kinds = torch.stack(
@@ -75,7 +75,8 @@ def images(generator: torch.Generator, _step: int) -> Batch:
         ]
     )
     x = kinds[y][:, None] + 1.6 * torch.randn(48, 1, 8, 8, generator=generator)
-    return x, y
+    wrong = torch.rand(48, generator=generator) < 0.1
+    return x, torch.where(wrong, torch.randint(4, (48,), generator=generator), y)
 
 
 def markov(num: int, length: int, states: int = 24):

@@ -96,7 +96,7 @@ class Guard(Judging):
         on_spike: Callable[[Verdict], Any] | None = None,
         scaler: torch.amp.GradScaler | None = None,
         scheduler: Any = None,
-        rollback_every: int = 50,
+        rollback_every: int = 25,
         keep: int = 2,
         lr_factor: float = 1.0,
         max_rollbacks: int = 3,
@@ -157,6 +157,8 @@ class Guard(Judging):
         self._catcher: ClipCatcher | None = None
         self._off = False
         self._loaded: Mapping[str, Any] | None = None
+        self._final: dict[str, Any] | None = None
+        """The state when it was last detached."""
 
     def attach(
         self,
@@ -212,7 +214,8 @@ class Guard(Judging):
 
     def detach(self) -> None:
         """Take every hook off. Calling it again does nothing."""
-        self._flush()
+        if self._wards:
+            self._final = self.state_dict()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -285,6 +288,8 @@ class Guard(Judging):
 
         States kept for rollbacks are not in it: the checkpoint itself is one.
         """
+        if not self._wards and self._final is not None:
+            return self._final
         self._flush()
         return {
             "version": 1,

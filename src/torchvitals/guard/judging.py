@@ -169,7 +169,8 @@ class Judging:
         norms, (by, overflow, value, *told) = to_host(reading, extras)
         if overflow:
             return None
-        by *= reading.scale
+        if reading.scale != 1.0:  # read before clipping, where the scaler was asked
+            by = reading.scale
         if by != 1.0:
             norms = norms / by
         before = [one for one in told if math.isfinite(one)]
@@ -300,7 +301,7 @@ class Judging:
         scale = getattr(ward.optimizer, "grad_scale", None)
         found = getattr(ward.optimizer, "found_inf", None)
         norm = norms.square().sum().sqrt() / reading.scale
-        if scale is not None:
+        if scale is not None and reading.scale == 1.0:
             norm = norm / scale.to(norm.device)
         if ward.device is None:
             ward.device = OnDevice(ward.rule, norm.device)  # type: ignore[arg-type]

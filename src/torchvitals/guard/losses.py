@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,19 @@ WINDOW = 128
 WARMUP = 32
 RAISE_STEPS = 64
 TO_STD = 1.4826
+
+
+class Place(NamedTuple):
+    """Where losses lie."""
+
+    median: float
+    spread: float
+    """σ around the median, a slope included."""
+    noise: float
+    """σ from one loss to the next: a slope does not count."""
+
+
+NOWHERE = Place(math.nan, math.nan, math.nan)
 
 
 class Losses:
@@ -42,15 +55,15 @@ class Losses:
         self._start = math.nan
         self._best = math.inf
         self._count = 0
-        self._before: tuple[float, float] | None = None
-        """Median and σ before the learning rate was raised."""
+        self._before: Place | None = None
+        """What it was before the learning rate was raised."""
         self._left = 0
         """Losses for which that is held against it."""
         self._told = False
         self.positive = True
         """No loss so far was zero or negative."""
-        self._place = (math.nan, math.nan)
-        """Median and σ of the good ones, as of a few losses ago: they move slowly."""
+        self._place = NOWHERE
+        """Median, σ and noise of the good ones, as of a few losses ago: they move slowly."""
 
     @property
     def level(self) -> float:
@@ -68,7 +81,7 @@ class Losses:
         left, was_good = self._recent.popleft()
         if was_good:
             self._values.append(left)
-            if self._count % RECENT == 0 or math.isnan(self._place[1]):
+            if self._count % RECENT == 0 or math.isnan(self._place.spread):
                 self._place = _location(self._values)
         level = self.level
         if math.isnan(self._start):
@@ -79,13 +92,13 @@ class Losses:
         """The threshold, if this loss, not yet taken in, stands far above those before."""
         if len(self._values) < WARMUP:
             return None
-        middle, spread = self._place
+        middle, spread, _ = self._place
         limit = middle + max(6.0 * spread, abs(middle), 0.1 * self._way)
         return limit if loss > limit else None
 
     def stats(self) -> dict[str, float]:
         """What the thresholds are made of."""
-        middle, spread = self._place
+        middle, spread, _ = self._place
         return {
             "count": self._count, "median": middle, "mad_std": spread,
             "first": self._start, "best": self._best,
@@ -109,14 +122,14 @@ class Losses:
             return None
         level = self.level
         if self._left and self._before is not None:
-            middle, spread = self._before
+            middle, spread, _ = self._before
             limit = middle + max(3.0 * spread, 0.02 * abs(middle))
             if level > limit:
                 return level, limit, "after a raised learning rate"
         if self._count < WARMUP + RECENT or math.isnan(self._start):
             return None
-        middle, spread = self._place
-        if self._way > 0.3 * abs(self._start) and not self._way <= 6.0 * spread:
+        middle, spread, noise = self._place
+        if self._way > 0.3 * abs(self._start) and not self._way <= 6.0 * noise:
             limit = self._best + 0.5 * self._way
             if level > limit:
                 return level, limit, "half of the way lost"
@@ -128,7 +141,7 @@ class Losses:
 
     def is_bad(self) -> bool | None:
         """Whether the last losses stand clearly above those before; None: too few to say."""
-        middle, spread = self._before or self._place
+        middle, spread, _ = self._before or self._place
         if not math.isfinite(spread) or not self._recent:
             return None
         return self.level > middle + max(3.0 * spread, 0.02 * abs(middle))
@@ -144,7 +157,7 @@ class Losses:
         """The learning rate was changed: other losses may follow. The way so far still counts."""
         self._recent.clear()
         self._values.clear()
-        self._place = (math.nan, math.nan)
+        self._place = NOWHERE
 
     def rolled_back(self) -> None:
         """The weights are those of a while ago: what came since does not count."""
@@ -167,8 +180,8 @@ class Losses:
         self._values = deque(state["values"], maxlen=WINDOW)
         self._start, self._best, self._count = state["start"], state["best"], state["count"]
         self._left, self._told, self.positive = state["left"], state["told"], state["positive"]
-        self._place = (state["place"][0], state["place"][1])
-        self._before = None if state["before"] is None else (state["before"][0], state["before"][1])
+        self._place = Place(*state["place"])
+        self._before = None if state["before"] is None else Place(*state["before"])
 
 
 def _median(values: Sequence[float]) -> float:
@@ -179,10 +192,11 @@ def _median(values: Sequence[float]) -> float:
     return ordered[half] if len(values) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
 
 
-def _location(values: Sequence[float]) -> tuple[float, float]:
-    """Median and σ; NaN of too few."""
+def _location(values: Sequence[float]) -> Place:
+    """Median, σ and noise; NaN of too few."""
     if len(values) < WARMUP // 2:
-        return math.nan, math.nan
+        return NOWHERE
     array = np.array(values)
     middle = float(np.median(array))
-    return middle, TO_STD * float(np.median(np.abs(array - middle)))
+    spread = TO_STD * float(np.median(np.abs(array - middle)))
+    return Place(middle, spread, TO_STD * float(np.median(np.abs(np.diff(array)))) / math.sqrt(2))
