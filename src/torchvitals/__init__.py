@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchvitals.coordcheck import RefinedCoordinateCheck as RefinedCoordinateCheck
+    from torchvitals.guard.guard import Guard as Guard
     from torchvitals.monitor.attention import (
         monitor_scaled_dot_product_attention as monitor_scaled_dot_product_attention,
     )
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Guard": "torchvitals.guard.guard",
     "History": "torchvitals.store.history",
     "Key": "torchvitals.record.key",
     "ModuleMonitor": "torchvitals.monitor.module_monitor",
@@ -44,6 +46,7 @@ _HOMES = {
 }
 _NEED_TORCH = frozenset(
     {
+        "Guard",
         "ModuleMonitor",
         "Monitor",
         "MonitorMixin",
@@ -55,6 +58,7 @@ _NEED_TORCH = frozenset(
 )
 
 __all__ = [
+    "Guard",
     "History",
     "Key",
     "ModuleMonitor",

@@ -11,6 +11,7 @@ import torchvitals
 from .house import ROOT, WITHOUT_TORCH, run_python
 
 NAMES = [
+    "Guard",
     "History",
     "Key",
     "ModuleMonitor",

@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
+from torchvitals.guard import Guard
 from torchvitals.monitor.changes import Changes
 from torchvitals.monitor.gathering import Gathering
 from torchvitals.monitor.logbook import Logbook
@@ -40,7 +42,6 @@ from torchvitals.monitor.talk import Talk
 from torchvitals.monitor.wall import Wall
 from torchvitals.probes.activations import Activations
 from torchvitals.probes.attention import Attention
-from torchvitals.probes.clipping import ClipCatcher
 from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER
 from torchvitals.probes.machine import MachineSampler
 from torchvitals.probes.probe import Distributions, Probe
@@ -49,6 +50,7 @@ from torchvitals.probes.tree import Tree
 from torchvitals.probes.updates import Updates
 from torchvitals.record import ConfigError, Event, Key, StoreError
 from torchvitals.stats.backend import Backend
+from torchvitals.stats.clipping import ClipCatcher
 from torchvitals.store.history import History, open_run
 from torchvitals.store.writer import RunWriter
 
@@ -63,7 +65,7 @@ HISTOGRAMS_S = 1.0
 class Monitor(Talk):
     """Watches a training until it is closed: by `close()`, the end of the `with`, or exit."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  one line for each of its parts
         self,
         *,
         path: Path,
@@ -85,9 +87,12 @@ class Monitor(Talk):
         named_parameters: Mapping[str, Tensor],
         reference: nn.Module | None,
         changes: Changes,
+        guard: Guard | None = None,
     ) -> None:
         self.path = path
         """The run's folder."""
+        self.guard = guard
+        """Judges each step before it is made, if one was asked for."""
         self.overhead_s = 0.0
         """Seconds spent in the monitor on the training thread so far."""
         self._optimizers, self._backend, self._changes = optimizers, backend, changes
@@ -105,6 +110,7 @@ class Monitor(Talk):
         """The step() each optimizer is in; a step that raised leaves its frame behind."""
         self._rosters = [Roster(optimizer, backend) for optimizer in optimizers]
         self._handles: list[RemovableHandle] = []
+        self._step_handles: dict[int, list[RemovableHandle]] = {}
         self._history: History | None = None
         self._wall = Wall(self._note_failure)
         self._stored = writer is not None
@@ -136,7 +142,7 @@ class Monitor(Talk):
             self._machine = MachineSampler(self._sampled, folder=path if self._stored else None)
         self._catcher: ClipCatcher | None = None
         self._active = steps.monitored(steps.current)
-        self._attach()
+        self._attach(models, named_parameters)
 
     def _watch_reference(self, reference: nn.Module) -> None:
         twin = Tree({"": reference})
@@ -150,6 +156,11 @@ class Monitor(Talk):
     def step_number(self) -> int:
         """The last finished step."""
         return self._steps.done
+
+    @property
+    def last_step_skipped(self) -> bool:
+        """Whether the guard, or a GradScaler seen by it, skipped the last step."""
+        return self.guard is not None and self.guard.last_step_skipped
 
     @property
     def closed(self) -> bool:
@@ -211,9 +222,11 @@ class Monitor(Talk):
         if self._pace is not None:
             self._pace.close()
         self._looking.close()
-        for handle in self._handles:
+        for handle in (*self._handles, *chain(*self._step_handles.values())):
             handle.remove()
         self._handles.clear()
+        if self.guard is not None:
+            self.guard.detach()
         self._outer = [None] * len(self._optimizers)
         if self._catcher is not None:
             self._catcher.remove()
@@ -261,9 +274,18 @@ class Monitor(Talk):
         state = "closed" if self._closed else "watching"
         return f"<torchvitals.Monitor {state} {self.path} at step {self._steps.done}>"
 
-    def _attach(self) -> None:
+    def _attach(self, models: Sequence[nn.Module], named: Mapping[str, Tensor]) -> None:
         for number, optimizer in enumerate(self._optimizers):
-            self._handles += self._hooked(number, optimizer)
+            self._hook_before(number, optimizer)
+        if self.guard is not None:
+            # Between ours: gradients are measured before it takes them away, updates after it
+            # has given them back.
+            self.guard.count_steps_by(lambda: self._steps.current)
+            self.guard.listen(self._note_guard)
+            names = {id(tensor): name for name, tensor in named.items()}
+            self.guard.attach(self._optimizers, models, names=names)
+        for number, optimizer in enumerate(self._optimizers):
+            self._hook_after(number, optimizer)
         if self._optimizers:
             # The wrapper wants a function: a bound method holds no attributes.
             adopt = _disable_dynamo(partial(Monitor._adopt, self))
@@ -355,7 +377,8 @@ class Monitor(Talk):
         if gradients and self._metrics:
             with self._wall.around("metrics"):
                 self._looking.at_gradients()
-        self._riding = gradients and roster.quiet and self._can_ride(step)
+        clips = self.guard is not None and self.guard.clips
+        self._riding = gradients and roster.quiet and not clips and self._can_ride(step)
         if gradients and not self._riding:
             self._see_gradients(step)
         if updates is not None and self._wall.up("updates"):
@@ -578,24 +601,28 @@ class Monitor(Talk):
                 self._rosters[number] = Roster(optimizer, self._backend)
                 if self._probes.optimizer_state is not None:
                     self._probes.optimizer_state.adopt(number, optimizer)
-                before, after = self._handles[2 * number : 2 * number + 2]
-                before.remove()
-                after.remove()
-                self._handles[2 * number : 2 * number + 2] = self._hooked(number, optimizer)
-                self.event(
-                    "optimizer_replaced",
+                for handle in self._step_handles.pop(number):
+                    handle.remove()
+                self._hook_before(number, optimizer)
+                self._hook_after(number, optimizer)
+                text = (
                     f"another {type(optimizer).__name__} steps the parameters of optimizer "
-                    f"{number}; it is watched from now on",
+                    f"{number}; it is watched from now on"
                 )
+                if self.guard is not None:
+                    text += ", but the guard does not judge it"
+                    log.warning("torchvitals: %s", text)
+                self.event("optimizer_replaced", text)
                 return
 
-    def _hooked(self, number: int, optimizer: Optimizer) -> list[RemovableHandle]:
+    def _hook_before(self, number: int, optimizer: Optimizer) -> None:
         # A compiled step() must not be traced through us; it calls us between two graphs.
-        before, after = map(_disable_dynamo, (self._pre_hook(number), self._post_hook(number)))
-        return [
-            optimizer.register_step_pre_hook(before),
-            optimizer.register_step_post_hook(after),
-        ]
+        handle = optimizer.register_step_pre_hook(_disable_dynamo(self._pre_hook(number)))
+        self._step_handles.setdefault(number, []).append(handle)
+
+    def _hook_after(self, number: int, optimizer: Optimizer) -> None:
+        handle = optimizer.register_step_post_hook(_disable_dynamo(self._post_hook(number)))
+        self._step_handles.setdefault(number, []).append(handle)
 
     def _rank_numbers(self) -> dict[str, float]:
         """This rank's step time, data wait and memory: beside the others' a straggler shows."""
@@ -629,6 +656,10 @@ class Monitor(Talk):
         )
         log.warning("torchvitals: %s", text)
         self.event("not_seen", text, probe="activations")
+
+    def _note_guard(self, kind: str, step: int, text: str, data: dict[str, Any]) -> None:
+        if not self._closed:
+            self._recorder.put(Event(step, time.time(), kind, text, data))
 
     def _note_failure(self, name: str, error: Exception) -> None:
         self.event(

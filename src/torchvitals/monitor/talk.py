@@ -18,6 +18,7 @@ from torchvitals.probes.clocks import Clocks
 from torchvitals.record import ConfigError
 
 if TYPE_CHECKING:
+    from torchvitals.guard import Guard
     from torchvitals.monitor.logbook import Logbook
     from torchvitals.monitor.pace import Pace
     from torchvitals.store.history import History
@@ -29,6 +30,7 @@ class Talk(TakesMetrics):
     """The user's side of a monitor."""
 
     reference_module: nn.Module | None
+    guard: Guard | None
     _closed: bool
     _stored: bool
     _last_measured: int
@@ -50,6 +52,8 @@ class Talk(TakesMetrics):
         """
         if not self._closed:
             self._logbook.log(numbers, step)
+            if self.guard is not None and step is None and "loss" in numbers:
+                self.guard.tell_loss(numbers["loss"], late=True)
 
     def log_eval(self, split: str = "val", *, count: float | None = None, **numbers: Any) -> None:
         """Store the results of an evaluation: ``monitor.log_eval("val", loss=2.1, accuracy=0.4)``.

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
+from torchvitals.guard import Guard
 from torchvitals.monitor.changes import Changes
 from torchvitals.monitor.environment import describe_run
 from torchvitals.monitor.monitor import Monitor
@@ -64,6 +65,7 @@ def watch(
     samples_every: int = 100,
     replicas_every: int | None = None,
     reference: nn.Module | Literal["init"] | None = None,
+    guard: Guard | str | bool | None = None,
     backend: str = "auto",
 ) -> Monitor:
     """Watch a training from the inside and keep what is seen in one file.
@@ -104,6 +106,8 @@ def watch(
         replicas_every: steps between two comparisons of the ranks' copies of the parameters; 0 for
             never. By default 1000 where the model is a DistributedDataParallel or sharded.
         reference: a model that difference metrics compare with, or "init": a copy of the model now.
+        guard: judge each step before it is made: "skip", "clip", "rollback", "stop", "warn", True
+            (the default `Guard()`), or a `Guard` of your own.
         backend: "native", "torch", or the best there is.
 
     With several processes (torch.distributed initialised) all call watch(); rank 0 writes the run.
@@ -132,6 +136,7 @@ def watch(
     selection = Selection(include, exclude)
     Steps(every, len(optimizers))  # a wrong `every` speaks up before a folder is made
     _check_optimizers(tree, optimizers)
+    guarding = _guard(guard, optimizers)
 
     settings = {
         "every": every, "activations": activations, "attention": attention,
@@ -140,6 +145,7 @@ def watch(
         "histograms": histograms, "sample_size": sample_size, "backend": chosen_backend.name,
         "total_steps": total_steps, "clocks": clocks, "machine": machine,
         "samples_every": samples_every, "replicas_every": replicas_every,
+        "guard": None if guarding is None else guarding.describe(),
     }  # fmt: skip
     path = Path(run) if run is not None else default_path(next(iter(models.values())))
     info = describe_run(path.name, tree, optimizers, config=config, watch=settings)
@@ -224,6 +230,7 @@ def watch(
         named_parameters={tree.parameters[i].name: tree.parameters[i].parameter for i in chosen},
         reference=compared,
         changes=Changes(models, tree),
+        guard=guarding,
         next_epoch=_next_epoch(path, last) if resume and writer is not None else 1,
     )
 
@@ -257,6 +264,16 @@ def _optimizers(optimizer: Optimizers) -> list[Optimizer]:
                 f"{type(one).__name__}"
             )
     return listed
+
+
+def _guard(guard: Guard | str | bool | None, optimizers: Sequence[Optimizer]) -> Guard | None:
+    if guard is None or guard is False:
+        return None
+    if not isinstance(guard, Guard | str | bool):
+        raise ConfigError(f"guard must be a Guard, an action or True, got {guard!r}")
+    made = guard if isinstance(guard, Guard) else Guard(None if guard is True else str(guard))
+    made.check(optimizers)
+    return made
 
 
 def _iterable(value: Any) -> Iterable[Any]:

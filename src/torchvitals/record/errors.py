@@ -8,6 +8,8 @@ VitalsError
 │   ├── RunLocked        another process is writing this run
 │   ├── CorruptRun       the file is damaged, or not a run file at all
 │   └── NewerRun         the file was written by a newer torchvitals
+├── GuardStop            the guard ended the training, as it was told to
+│   └── RollbackFailed   going back did not help, or there is nothing to go back to
 ├── UnknownKey           no such column in this run                    (KeyError)
 ├── UnsupportedTensor    its values can't be read (meta, quantized)    (TypeError)
 └── MissingExtra         an optional dependency is absent              (ImportError)
@@ -44,6 +46,14 @@ class CorruptRun(StoreError):
 
 class NewerRun(StoreError):
     """The file was written by a newer torchvitals than this one."""
+
+
+class GuardStop(VitalsError):
+    """The guard ended the training before a bad step reached the weights, as it was told to."""
+
+
+class RollbackFailed(GuardStop):
+    """Going back to an earlier state did not help as often as allowed, or there is none."""
 
 
 class UnknownKey(VitalsError, KeyError):

@@ -91,6 +91,8 @@ class RunSummary:
     events: list[str]
     """Without those that `pace` tells: epochs, and the FLOPs of a step."""
     pace: Pace
+    guard: dict[str, int]
+    """What the guard did how often; empty where there was none or nothing to do."""
 
 
 def summarize(
@@ -158,8 +160,22 @@ def summarize(
         overhead_s=overhead_s,
         overhead_frac=overhead_frac,
         events=event_lines(history, stop=stop),
+        guard=guard_counts(history, stop=stop),
         pace=pace_of(history, stop=stop, now=now, spark_width=spark_width),
     )
+
+
+def guard_counts(history: History, *, stop: int | None = None) -> dict[str, int]:
+    """Decisions of the guard by what was done, and the steps a GradScaler skipped."""
+    counts: dict[str, int] = {}
+    for event in history.events():
+        if stop is None or event.step < stop:
+            if event.kind == "guard":
+                done = str(event.data.get("done", ""))
+                counts[done] = counts.get(done, 0) + 1
+            elif event.kind == "scaler":
+                counts["scaler"] = counts.get("scaler", 0) + 1
+    return counts
 
 
 def event_lines(history: History, *, stop: int | None = None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -127,6 +127,20 @@ def _numbers(run: RunSummary) -> Iterator[TrendLine]:
         yield TrendLine("", "", "", (f"and {more} more (--kind scalar)",))
 
 
+def _guarded(counts: Mapping[str, int]) -> Iterator[str]:
+    for done, (one, many) in {
+        "skip": ("step skipped", "steps skipped"),
+        "clip": ("step clipped", "steps clipped"),
+        "rollback": ("rollback", "rollbacks"),
+        "accept": ("new level", "new levels"),
+        "warn": ("warning", "warnings"),
+        "stop": ("stop", "stops"),
+        "scaler": ("step skipped by the GradScaler", "steps skipped by the GradScaler"),
+    }.items():
+        if counts.get(done):
+            yield f"{counts[done]} {one if counts[done] == 1 else many}"
+
+
 def _standing_out(run: RunSummary) -> Iterator[tuple[str, str]]:
     counts = [
         f"{num} {word}"
@@ -139,6 +153,8 @@ def _standing_out(run: RunSummary) -> Iterator[tuple[str, str]]:
     ]
     if counts:
         yield "layers", " · ".join(counts)
+    if run.guard:
+        yield "guard", " · ".join(_guarded(run.guard))
     for at, bad in enumerate(run.not_finite):
         more = len(bad.first_sites) - 1
         where = f"{bad.first_sites[0]}{f' and {more} more' if more else ''}"
