@@ -115,9 +115,7 @@ class UnitCounters:
         if layer is None:
             counts = zeros(units, dtype=torch_int32, device=tensor.device)
             totals = zeros(units, dtype=torch_float32, device=tensor.device)
-            layer = self._layers[line] = Layer(
-                line, counts, counts.clone(), totals, totals.clone()
-            )
+            layer = self._layers[line] = Layer(line, counts, counts.clone(), totals, totals.clone())
         if len(layer.counts) != units or layer.counts.device != tensor.device:
             return None
         rows = tensor.numel() // units
