@@ -111,8 +111,7 @@ class Criterion:
         begun = perf_counter()
         try:
             if len(self._raw) < MAX_CALLS:
-                with torch.no_grad():
-                    self._raw.append(_look(call))
+                self._raw.append(_look(call))
         except Exception as error:  # nothing may reach the training from here
             self.fail(error)
         self._spent += perf_counter() - begun
@@ -223,8 +222,12 @@ def _rows(x: Tensor) -> tuple[Tensor, bool]:
     """A few rows of logits (N, C, …), or what they come to where they are many."""
     num = x.shape[1]
     limit = max(MIN_ROWS, min(ROWS, LOGITS // max(num, 1)))
-    first, *others = slices((x.shape[0], *x.shape[2:]), limit)
-    some = x[(first, slice(None), *others)].movedim(1, -1)
+    some = x
+    if x.numel() > limit * num:
+        first, *others = slices((x.shape[0], *x.shape[2:]), limit)
+        some = x[(first, slice(None), *others)]
+    if x.dim() > 2:
+        some = some.transpose(1, -1)
     if some.numel() <= KEPT:
         return some.clone(memory_format=torch.contiguous_format), False
     some = some.to(torch.promote_types(some.dtype, torch.float32))

@@ -139,7 +139,7 @@ class Inputs:
     def begins(self, args: Any) -> None:
         """The step after a monitored one: repeats are often of batches that follow each other."""
         self._mode = None
-        self._behind_the_wall(lambda: self._note_batch(args, {}))
+        self._behind_the_wall(lambda: self._note_batch(list(named_tensors(args, {}))))
 
     def called(self, name: str, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
         """Measure a call."""
@@ -156,19 +156,20 @@ class Inputs:
             self._on_error(error)
         self._spent += perf_counter() - begun
 
-    def _note_batch(self, args: Any, kwargs: Mapping[str, Any]) -> None:
-        first = next((x for _, x in named_tensors(args, kwargs) if x.dim() and x.numel()), None)
+    def _note_batch(self, given: Sequence[tuple[str, Tensor]]) -> None:
+        first = next((x for _, x in given if x.dim() and x.numel()), None)
         if first is not None and is_plain(first):
             self._raw.batches.append(fingerprints(first))
 
     def _measure(self, name: str, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
         if len(self._raw.calls) >= MAX_CALLS:
             return
-        self._note_batch(args, kwargs)
+        given = list(named_tensors(args, kwargs))
+        self._note_batch(given)
         prefix = f"{name}." if self._several else ""
         found = [
             (("input", prefix + site), x)
-            for site, x in named_tensors(args, kwargs)
+            for site, x in given
             if x.is_floating_point() and x.numel() and is_plain(x)
         ][:MAX_TENSORS]
         out, sample, exact = _first_output(output), None, False

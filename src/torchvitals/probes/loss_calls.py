@@ -56,7 +56,7 @@ _SUM = 2
 """`reduction="sum"` as the operators have it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class LossCall:
     """One call of a loss function."""
 

@@ -26,11 +26,17 @@ def slices(sizes: tuple[int, ...], limit: int) -> tuple[slice, ...]:
 
 def sample(x: Tensor, limit: int) -> Tensor:
     """A copy of at most `limit` elements, where the tensor is."""
-    return x.detach()[slices(tuple(x.shape), limit)].clone(memory_format=torch.contiguous_format)
+    x = x.detach()
+    if x.numel() > limit:
+        x = x[slices(tuple(x.shape), limit)]
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def sample_rows(x: Tensor, rows: int, elements: int) -> Tensor:
     """A copy of at most `rows` entries of the first dimension, `elements` of each."""
-    shape = tuple(x.shape)
-    places = slices(shape[:1], rows) + slices(shape[1:], elements)
-    return x.detach()[places].clone(memory_format=torch.contiguous_format)
+    x, shape = x.detach(), x.shape
+    if shape[0] > rows:
+        x = x[slices(tuple(shape[:1]), rows)]
+    if x.numel() > x.shape[0] * elements:
+        x = x[(slice(None), *slices(tuple(shape[1:]), elements))]
+    return x.clone(memory_format=torch.contiguous_format)

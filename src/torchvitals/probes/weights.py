@@ -31,11 +31,13 @@ ELEMENTS = 16
 """Elements of a row that are compared, evenly spaced."""
 MAX_ELEMENTS = 1 << 25
 """Of a matrix whose rank is measured."""
-FIRST = 10
+FIRST = 20
 """Monitored steps over which the first measurement of all matrices is spread."""
 PERIOD = 100
 """Monitored steps between two measurements of a matrix, which take turns."""
 ITERATIONS = 6
+MORE_ITERATIONS = 3
+"""From where the last measurement ended."""
 
 
 @dataclass(slots=True)
@@ -100,13 +102,12 @@ class Weights:
         """‖W‖² / σ₁², where the weight is."""
         w = self._tensors[line].detach()
         w = w.to(torch.promote_types(w.dtype, torch.float32))
-        v = self._directions.get(line)
-        if v is None or v.device != w.device:
-            v = torch.from_numpy(_start(w.shape[1])).to(w)
-        for _ in range(ITERATIONS):
-            u = torch.mv(w, v)
-            v = torch.mv(w.t(), u)
-            v = v / torch.linalg.vector_norm(v)
+        v, iterations = self._directions.get(line), MORE_ITERATIONS
+        if v is None or v.device != w.device or v.dtype != w.dtype:
+            v, iterations = torch.from_numpy(_start(w.shape[1])).to(w), ITERATIONS
+        for _ in range(iterations):
+            v = torch.mv(w.t(), torch.mv(w, v))
+            v /= torch.linalg.vector_norm(v)
         top = torch.linalg.vector_norm(torch.mv(w, v))
         self._directions[line] = v
         rank: Tensor = (torch.linalg.vector_norm(w) / top) ** 2
