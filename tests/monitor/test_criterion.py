@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.nn.functional import cross_entropy  # taken before any watch()
 
 import torchvitals
@@ -248,6 +248,8 @@ def test_between_monitored_steps_functions_are_what_they_were(tmp_path):
         assert now() == ORIGINALS
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_functions_pickle_copy_trace_and_script_while_watched(tmp_path):
     class Model(nn.Module):
         def __init__(self, loss):
@@ -281,9 +283,9 @@ def test_functions_pickle_copy_trace_and_script_while_watched(tmp_path):
 
 
 def test_a_compiled_loss_is_compiled_at_most_once_more(tmp_path):
-    from torch._dynamo.testing import CompileCounter
+    from torch._dynamo.testing import CompileCounterWithBackend
 
-    counter = CompileCounter()
+    counter = CompileCounterWithBackend("aot_eager")
 
     @torch.compile(backend=counter, fullgraph=True)
     def loss_of(x, y):

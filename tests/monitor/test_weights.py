@@ -18,7 +18,7 @@ def test_units_that_began_alike_are_still_alike(tmp_path):
     nn.init.constant_(model[0].weight, 0.1)
     nn.init.zeros_(model[0].bias)
     nn.init.constant_(model[2].weight, 0.1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1) as monitor:
         train(model, optimizer, batches(3))
         got = monitor.history.series("parameter/0.weight/twin_frac")

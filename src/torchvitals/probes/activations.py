@@ -358,7 +358,7 @@ class Activations:
         for row, raw in zip(table, raws, strict=True):
             if raw.units is not None:
                 lines_seen, shares = raw.units.shares()
-                row[lines_seen, -2:] = to_float32(shares.T)
+                row[lines_seen, -2:] = np.where(np.isnan(shares), MISSING, to_float32(shares)).T
         table[:, first.lost] = MISSING
         return table[:, self._mask[: first.num_sites]]
 
