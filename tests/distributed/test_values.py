@@ -21,8 +21,8 @@ SITUATIONS = [
     ("fsdp2_and_tensor_parallel", 4),
 ]
 KINDS = ("gradient", "parameter", "update", "activation")
-SAMPLED = {"g2_over_v_rms", "sqrt_v_over_eps"}
-"""Statistics of a sample: another sample, another value."""
+SAMPLED = {"g2_over_v_rms", "sqrt_v_over_eps", "twin_frac", "stable_rank"}
+"""Statistics of a sample (another sample, another value), or of whole weights only."""
 
 
 @pytest.fixture(scope="module")

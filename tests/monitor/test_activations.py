@@ -267,3 +267,31 @@ def test_non_finite_activations_are_counted(tmp_path):
     assert row[Key("activation", root, "num_nan")] == 3
     assert np.isfinite(row[Key("activation", root, "rms")])
     monitor.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_dormant_units_are_far_below_the_layers_mean(tmp_path, backend):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 10), nn.ReLU(), nn.Linear(10, 1), nn.ReLU())
+    with torch.no_grad():
+        model[0].weight[:3] *= 0.005  # alive in half of the rows, but only just
+        model[0].bias[:3] = 0.0
+        model[0].bias[3:5] = -100.0  # dead, and dormant with it
+        model[2].weight.zero_()
+        model[2].bias.fill_(-1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    monitor, _ = watched(tmp_path, model, optimizer, backend=backend)
+    seen = []
+    for x in batches(8, size=64):
+        seen.append(torch.relu(model[0](x)).detach())
+        model(x).mean().backward()
+        optimizer.step()
+    means = torch.cat(seen).double().abs().mean(0)
+    want = float((means <= 0.025 * means.mean()).double().mean())
+    assert want == 0.5
+    assert monitor.history.series("activation/1/dormant_frac").values.tolist() == [want]
+    assert monitor.history.series("activation/1/dead_frac").values.tolist() == pytest.approx([0.2])
+    # Where every unit is silent none is more so than others.
+    assert monitor.history.series("activation/3/dead_frac").values.tolist() == [1.0]
+    assert not len(monitor.history.series("activation/3/dormant_frac").values)
+    monitor.close()

@@ -212,9 +212,11 @@ def test_active_units_are_counted_in_a_sample_of_rows(backend, dtype, shape):
     units, inner = shape[1], int(np.prod(shape[2:]))
     for step in (1, 3):
         counters = Activity(units, inner, step, 0.5, torch.zeros(units, dtype=torch.int32))
+        counters.totals = torch.zeros(units)
         backend.measure([x, x], activity=[counters, None])
         rows = x.float().reshape(-1, units, inner).permute(0, 2, 1).reshape(-1, units)[::step]
         assert counters.counts.tolist() == (rows.abs() > 0.5).sum(0).tolist()
+        assert counters.totals.tolist() == pytest.approx(rows.abs().sum(0).tolist(), rel=1e-5)
 
 
 def test_native_gives_the_same_bits_with_any_number_of_threads():

@@ -138,6 +138,7 @@ class Gathering:
                         raw.units.starts.astype(np.int64).tobytes(),
                         raw.units.rows.tobytes(),
                         counts.tobytes(),
+                        raw.units.totals.cpu().numpy().astype(np.float64).tobytes(),
                     ]
         if bins is not None and not writer:
             for sites, counts in self._shared(parts, bins):
@@ -225,7 +226,10 @@ class Share:
             layers, units = head["units"]
             lines, starts = reader.array(np.int64, layers), reader.array(np.int64, layers)
             rows, counts = reader.array(np.float64, layers), reader.array(np.int64, units)
-            self.units = UnitSnapshot(from_numpy(counts.copy()), starts, lines, rows)
+            totals = reader.array(np.float64, units)
+            self.units = UnitSnapshot(
+                from_numpy(counts.copy()), from_numpy(totals.copy()), starts, lines, rows
+            )
         for sites in head["bins"]:
             counted = reader.array(np.uint32, len(sites) * NUM_BINS)
             self.bins.append((sites, counted.reshape(len(sites), NUM_BINS)))
@@ -275,7 +279,7 @@ def _add_units(raw: ActivationRaw, theirs: UnitSnapshot | None, line_of: NDArray
     if raw.units is None or theirs is None:
         return
     own = raw.units
-    own.counts = own.counts.cpu()
+    own.counts, own.totals = own.counts.cpu(), own.totals.cpu()
     sizes = np.diff(own.starts, append=len(own.counts))
     their_sizes = np.diff(theirs.starts, append=len(theirs.counts))
     place = {int(line): k for k, line in enumerate(own.lines)}
@@ -284,8 +288,9 @@ def _add_units(raw: ActivationRaw, theirs: UnitSnapshot | None, line_of: NDArray
         if here is None or sizes[here] != their_sizes[k]:
             continue
         start, begin, num = own.starts[here], theirs.starts[k], sizes[here]
-        more = theirs.counts[begin : begin + num].to(own.counts.dtype)
-        own.counts[start : start + num] += more
+        units, theirs_ = slice(start, start + num), slice(begin, begin + num)
+        own.counts[units] += theirs.counts[theirs_].to(own.counts.dtype)
+        own.totals[units] += theirs.totals[theirs_].to(own.totals.dtype)
         own.rows[here] += theirs.rows[k]
 
 

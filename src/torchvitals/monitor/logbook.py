@@ -42,6 +42,8 @@ class Logbook:
         self._books: dict[str, CategoryBook] = {}
         self._epoch: int | None = None
         self._next_epoch = next_epoch
+        self._evaluated_at: int | None = None
+        self._evaluated_every = 0
 
     def log(self, numbers: Mapping[str, Any], step: int | None) -> None:
         """Numbers of a step."""
@@ -52,8 +54,23 @@ class Logbook:
             step = self._steps.current if self._ahead else self._steps.done
         self._recorder.put(Logged(step, time.time(), taken))
 
-    def evaluate(self, split: str, numbers: Mapping[str, Any], num: float | None) -> None:
-        """Results of an evaluation: of all ranks, each weighted by its number of samples."""
+    @property
+    def evaluation_due(self) -> bool:
+        """Whether an evaluation comes now, if they go on as the last two did."""
+        at, every = self._evaluated_at, self._evaluated_every
+        return at is not None and every > 0 and self._steps.done == at + every
+
+    def evaluate(
+        self,
+        split: str,
+        numbers: Mapping[str, Any],
+        num: float | None,
+        train_mode: bool | None = None,
+    ) -> None:
+        """Results of an evaluation: of all ranks, each weighted by its number of samples.
+
+        `train_mode`: whether the model was in training mode; None: nobody saw.
+        """
         if not numbers:
             raise ConfigError("log_eval() needs at least one number, for instance loss=…")
         if num is not None and not num >= 0:
@@ -73,7 +90,13 @@ class Logbook:
                 self._books[split] = CategoryBook()
             taken = {name: total.mean for name, total in found.items()}
         keys = {Key("eval", split, name): number for name, number in taken.items()}
+        if train_mode is not None:
+            keys[Key("eval", split, "train_mode")] = float(train_mode)
         self._recorder.put(Logged(self._now(), time.time(), keys))
+        if self._evaluated_at != self._steps.done:
+            if self._evaluated_at is not None:
+                self._evaluated_every = self._steps.done - self._evaluated_at
+            self._evaluated_at = self._steps.done
         if split in self._books:
             self._report(split)
 

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
@@ -40,11 +41,10 @@ from torchvitals.monitor.replicas import Drift, Replicas, drifts
 from torchvitals.monitor.steps import Steps
 from torchvitals.monitor.talk import Talk
 from torchvitals.monitor.wall import Wall
-from torchvitals.probes.activations import Activations
-from torchvitals.probes.attention import Attention
 from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER
 from torchvitals.probes.machine import MachineSampler
 from torchvitals.probes.probe import Distributions, Probe
+from torchvitals.probes.scaler import ScalerCatcher
 from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.tree import Tree
 from torchvitals.probes.updates import Updates
@@ -141,6 +141,9 @@ class Monitor(Talk):
         if machine:
             self._machine = MachineSampler(self._sampled, folder=path if self._stored else None)
         self._catcher: ClipCatcher | None = None
+        self._scalers: ScalerCatcher | None = None
+        self._stepping = [False] * len(optimizers)
+        """Whether each optimizer was called since its scaler was."""
         self._active = steps.monitored(steps.current)
         self._attach(models, named_parameters)
 
@@ -200,6 +203,7 @@ class Monitor(Talk):
                 step = Stepping(self._steps.current, parameters, [p.grad for p in parameters])
                 with self._wall.around("gradients"):
                     gradients.before_step(step)
+                self._see_wiring(0, step)
             self._spent += time.perf_counter() - begun
         self._finish_step()
 
@@ -230,7 +234,9 @@ class Monitor(Talk):
         self._outer = [None] * len(self._optimizers)
         if self._catcher is not None:
             self._catcher.remove()
-        for seer in self._seers():
+        if self._scalers is not None:
+            self._scalers.remove()
+        for seer in self._probes.seers():
             seer.close()
         if self._probes.activations is not None:
             self._probes.activations.leave()
@@ -294,6 +300,9 @@ class Monitor(Talk):
             self._catcher = ClipCatcher(self._before_clip, self._after_clip)
             with self._wall.around("clipping"):
                 self._catcher.install()
+        if self._optimizers:
+            self._scalers = ScalerCatcher(self._optimizers, self._scaler_begins, self._scaler_ends)
+            self._scalers.install()
         if self._pace is not None:
             self._pace.open()
         if self._machine is not None:
@@ -307,20 +316,22 @@ class Monitor(Talk):
             self._pace.switch(active=self._active)
         if self._metrics:
             self._switch_metrics()
-        for seer in self._seers():
+        for seer in self._probes.seers():
             if self._active and self._wall.up(seer.name):
                 seer.open()
             else:
                 seer.close()
+        if self._last_measured == self._steps.done or self._logbook.evaluation_due:
+            self._look_for_evaluation()
+
+    def _look_for_evaluation(self) -> None:
+        inputs = self._probes.inputs
+        if inputs is not None and not self._active and self._wall.up(inputs.name):
+            inputs.look_once()
 
     def _metric_added(self) -> None:
         if not self._closed:
             self._switch_metrics()
-
-    def _seers(self) -> list[Activations | Attention]:
-        """Probes that look while the model runs."""
-        both = (self._probes.activations, self._probes.attention)
-        return [probe for probe in both if probe is not None]
 
     def _switch_metrics(self) -> None:
         self._looking.book.step = self._steps.current
@@ -336,6 +347,7 @@ class Monitor(Talk):
                 self._depth[number] += 1
                 return None
             self._outer[number], self._depth[number] = _caller(), 1
+            self._stepping[number] = True
             if self._steps.again(number):
                 self._finish_step()
             if not self._active:
@@ -362,7 +374,9 @@ class Monitor(Talk):
             if self._metrics:
                 with self._wall.around("metrics"):
                     self._looking.at_gradients()
-            self._see_gradients(self._rosters[number].before(self._steps.current))
+            step = self._rosters[number].before(self._steps.current)
+            self._see_gradients(step)
+            self._see_wiring(number, step, again=True)
             return loss
 
         if len(args) > 1:
@@ -381,6 +395,10 @@ class Monitor(Talk):
         self._riding = gradients and roster.quiet and not clips and self._can_ride(step)
         if gradients and not self._riding:
             self._see_gradients(step)
+        if gradients:
+            self._see_wiring(number, step)
+        if self._probes.scaler is not None:
+            self._probes.scaler.steps(self._optimizers[number])
         if updates is not None and self._wall.up("updates"):
             with self._wall.around("updates"):
                 updates.before_step(step)
@@ -404,6 +422,39 @@ class Monitor(Talk):
         if probe is not None and self._wall.up("gradients"):
             with self._wall.around("gradients"):
                 probe.before_step(step)
+
+    def _see_wiring(self, number: int, step: Stepping, *, again: bool = False) -> None:
+        probe = self._probes.wiring
+        if probe is not None and self._wall.up(probe.name):
+            with self._wall.around(probe.name):
+                if again:
+                    probe.forget()
+                probe.before_step(number, step)
+
+    def _scaler_begins(self, scaler: GradScaler, number: int) -> None:
+        self._stepping[number] = False
+        if self._active and self._probes.scaler is not None and self._wall.up("scaler"):
+            with self._wall.around("scaler"):
+                self._probes.scaler.begins(scaler)
+
+    def _scaler_ends(self, number: int) -> None:
+        """A step that the scaler skipped is a step: what follows belongs to the next one."""
+        if self._stepping[number] or self._closed:
+            return
+        if self._steps.again(number):
+            self._finish_step()
+        if self._active:
+            begun = time.perf_counter()
+            self._cut(OTHER)
+            step = self._rosters[number].before(self._steps.current)
+            self._see_gradients(step)
+            self._see_wiring(number, step)
+            if self._probes.scaler is not None:
+                self._probes.scaler.skipped()
+            self._spent += time.perf_counter() - begun
+            self._cut(MONITOR)
+        if self._steps.stepped(number):
+            self._finish_step()
 
     def _post_hook(self, number: int) -> Callable[..., None]:
         def after_step(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -467,12 +518,14 @@ class Monitor(Talk):
                 with self._wall.around(name):
                     if isinstance(probe, Updates):
                         probe.at_end()
-                    parts.append((name, probe, probe.take()))
+                    raw = probe.take()
+                    if raw is not None:
+                        parts.append((name, probe, raw))
         for roster in self._rosters:
             roster.rest()
         if self._metrics:
             self._hand_over_metrics()
-        inside = sum(seer.take_spent() for seer in self._seers())
+        inside = sum(seer.take_spent() for seer in self._probes.seers())
         spent = self._spent + inside + time.perf_counter() - begun
         self.overhead_s += spent
         self._spent = 0.0

@@ -6,9 +6,16 @@ from typing import Any
 
 from torchvitals.probes.activations import Activations
 from torchvitals.probes.attention import Attention
+from torchvitals.probes.criterion import Criterion
 from torchvitals.probes.gradients import Gradients
+from torchvitals.probes.inputs import Inputs
 from torchvitals.probes.optimizer_state import OptimizerState
+from torchvitals.probes.scaler import Scaler
 from torchvitals.probes.updates import Updates
+from torchvitals.probes.weights import Weights
+from torchvitals.probes.wiring import Wiring
+
+Seer = Activations | Attention | Inputs | Criterion | Wiring
 
 
 class Probes:
@@ -16,17 +23,28 @@ class Probes:
 
     def __init__(
         self,
+        *,
         gradients: Gradients | None,
         updates: Updates | None,
         optimizer_state: OptimizerState | None,
         activations: Activations | None,
         attention: Attention | None,
+        inputs: Inputs | None = None,
+        criterion: Criterion | None = None,
+        wiring: Wiring | None = None,
+        weights: Weights | None = None,
+        scaler: Scaler | None = None,
     ) -> None:
         self.gradients = gradients
         self.updates = updates
         self.optimizer_state = optimizer_state
         self.activations = activations
         self.attention = attention
+        self.inputs = inputs
+        self.criterion = criterion
+        self.wiring = wiring
+        self.weights = weights
+        self.scaler = scaler
 
     def in_order(self) -> list[tuple[str, Any]]:
         """(name, probe) of those that are there."""
@@ -36,5 +54,15 @@ class Probes:
             ("optimizer state", self.optimizer_state),
             ("activations", self.activations),
             ("attention", self.attention),
+            ("inputs", self.inputs),
+            ("loss functions", self.criterion),
+            ("wiring", self.wiring),
+            ("weights", self.weights),
+            ("scaler", self.scaler),
         ]
         return [(name, probe) for name, probe in named if probe is not None]
+
+    def seers(self) -> list[Seer]:
+        """Those that look while the model runs."""
+        found = (self.activations, self.attention, self.inputs, self.criterion, self.wiring)
+        return [probe for probe in found if probe is not None]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torchvitals.guard import Guard
     from torchvitals.monitor.logbook import Logbook
     from torchvitals.monitor.pace import Pace
+    from torchvitals.monitor.probe_set import Probes
     from torchvitals.store.history import History
 
 Batch = TypeVar("Batch")
@@ -37,6 +38,7 @@ class Talk(TakesMetrics):
     _last_metrics: dict[str, float]
     _logbook: Logbook
     _pace: Pace | None
+    _probes: Probes
 
     @property
     def history(self) -> History:
@@ -62,7 +64,9 @@ class Talk(TakesMetrics):
         number of samples in it; stored is the exact mean over all of them.
         """
         if not self._closed:
-            self._logbook.evaluate(split, numbers, count)
+            inputs = self._probes.inputs
+            mode = None if inputs is None else inputs.take_mode()
+            self._logbook.evaluate(split, numbers, count, mode)
 
     def log_samples(
         self, losses: Any, category: Any, weight: Any = None, *, split: str = "train"
@@ -102,6 +106,9 @@ class Talk(TakesMetrics):
         """An epoch begins (and the last one ends: means of what was logged in it are stored)."""
         if not self._closed:
             self._logbook.epoch(number, of)
+            if self._probes.inputs is not None:
+                self._probes.inputs.begin_epoch()
+            self._look_for_evaluation()
 
     def run_reference(self, *args: Any, **kwargs: Any) -> Any:
         """Call the reference model on these inputs, moved to its device and dtype, in eval mode."""
@@ -124,6 +131,11 @@ class Talk(TakesMetrics):
     def _end_epoch(self) -> None:
         if not self._closed:
             self._logbook.end_epoch()
+            self._look_for_evaluation()
+
+    def _look_for_evaluation(self) -> None:
+        """An evaluation may come now: see in which mode the model is then."""
+        raise NotImplementedError
 
     def event(self, kind: str, text: str, **data: Any) -> None:
         """Note something that happened now: a checkpoint, a changed setting."""

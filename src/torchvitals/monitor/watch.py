@@ -22,10 +22,15 @@ from torchvitals.monitor.run_path import default_path
 from torchvitals.monitor.steps import Steps
 from torchvitals.probes.activations import Activations, is_compiled
 from torchvitals.probes.attention import Attention
+from torchvitals.probes.criterion import Criterion
 from torchvitals.probes.gradients import Gradients
+from torchvitals.probes.inputs import Inputs
 from torchvitals.probes.optimizer_state import OptimizerState
+from torchvitals.probes.scaler import Scaler
 from torchvitals.probes.tree import Selection, Tree, compile_patterns, leaves
 from torchvitals.probes.updates import Updates
+from torchvitals.probes.weights import Weights
+from torchvitals.probes.wiring import Wiring
 from torchvitals.record import ConfigError, Key, RunExists, RunInfo, RunLocked, StoreError
 from torchvitals.stats.backend import SAMPLE_STRIDE, choose_backend
 from torchvitals.store.history import open_run
@@ -49,6 +54,7 @@ def watch(
     exclude: str | Sequence[str] | None = None,
     activations: bool | str = True,
     attention: bool = False,
+    inputs: bool = True,
     gradients: bool = True,
     parameters: bool = True,
     updates: Literal["sampled", "exact", False] = "sampled",
@@ -88,6 +94,7 @@ def watch(
             names match this regular expression.
         attention: entropy, largest logit and sizes of each attention head, seen in calls of
             `F.scaled_dot_product_attention` and in `nn.MultiheadAttention`.
+        inputs: what goes into the model, what comes out, and what loss functions are given.
         gradients, parameters: whether to measure them.
         updates: "sampled" looks at `sample_size` elements of each weight, "exact" at all of them
             (and keeps a copy of the weights), False at none.
@@ -140,7 +147,7 @@ def watch(
 
     settings = {
         "every": every, "activations": activations, "attention": attention,
-        "gradients": gradients,
+        "inputs": inputs, "gradients": gradients,
         "parameters": parameters, "updates": updates, "optimizer_state": optimizer_state,
         "histograms": histograms, "sample_size": sample_size, "backend": chosen_backend.name,
         "total_steps": total_steps, "clocks": clocks, "machine": machine,
@@ -165,6 +172,9 @@ def watch(
         on_error: Callable[[str, Exception], None], on_compile: Callable[[], None]
     ) -> Probes:
         trainable = [i for i in chosen if tree.parameters[i].parameter.requires_grad]
+        criterion = None
+        if inputs and not compiled:
+            criterion = Criterion(list(models.values()), on_error=partial(on_error, Criterion.name))
         return Probes(
             gradients=Gradients(tree, trainable, chosen_backend, stride)
             if gradients and trainable
@@ -201,6 +211,18 @@ def watch(
             )
             if attention and not compiled
             else None,
+            inputs=Inputs(
+                models,
+                chosen_backend,
+                on_error=partial(on_error, Inputs.name),
+                on_compile=criterion.stop,
+            )
+            if criterion is not None
+            else None,
+            criterion=criterion,
+            wiring=Wiring(tree, trainable, optimizers) if gradients and trainable else None,
+            weights=Weights(tree, trainable) if parameters and trainable else None,
+            scaler=Scaler() if optimizers else None,
         )
 
     compared = _reference(reference, models)

@@ -7,6 +7,7 @@ there is nothing to call, and the model itself carries no trace of us
     activation/<module>/<stat>            rms, mean, std, min, max, zero_frac, num_nan …
     activation/<module>/saturated_frac    share at the ends of a bounded activation
     activation/<module>/dead_frac         share of units active in < 1 % of the rows seen lately
+    activation/<module>/dormant_frac      share of units with ≤ 2.5 % of the layer's mean magnitude
 
 A module that returns several tensors has sites ``name:out[0]``, ``name:out[key]``.
 """
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 STATS = s.STATS[1:]
 """Without the norm: it grows with the batch and says nothing of its own."""
 
-COLUMNS = (*STATS, "saturated_frac", "dead_frac")
+COLUMNS = (*STATS, "saturated_frac", "dead_frac", "dormant_frac")
 
 SMALL = 1 << 21
 """Outputs up to this many elements wait for company: one kernel call for many of them."""
@@ -404,8 +405,8 @@ class Activations:
                 table[:, lines, len(STATS)] = to_float32(outside / sums[..., s.COUNT])
         for row, raw in zip(table, raws, strict=True):
             if raw.units is not None:
-                dead_lines, dead = raw.units.dead_frac()
-                row[dead_lines, -1] = to_float32(dead)
+                lines_seen, shares = raw.units.shares()
+                row[lines_seen, -2:] = np.where(np.isnan(shares), MISSING, to_float32(shares)).T
         table[:, first.lost] = MISSING
         return table[:, self._mask[: first.num_sites]]
 
@@ -413,8 +414,8 @@ class Activations:
         """Columns for sites seen for the first time."""
         sites = self._sites[:num]
         self._mask = np.ones((num, len(COLUMNS)), dtype=bool)
-        self._mask[:, -2] = [site.ends[0] > -np.inf for site in sites]
-        self._mask[:, -1] = [site.floor is not None for site in sites]
+        self._mask[:, -3] = [site.ends[0] > -np.inf for site in sites]
+        self._mask[:, -2] = self._mask[:, -1] = [site.floor is not None for site in sites]
         self.header = tuple(
             Key("activation", site.name, stat)
             for site, wanted in zip(sites, self._mask, strict=True)

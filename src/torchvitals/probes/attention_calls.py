@@ -173,7 +173,7 @@ def _tell(frame: FrameType, made: Callable[[], AttentionCall | None]) -> None:
     try:
         call = made()
         if call is None or not all(
-            map(_is_plain, (call.query, call.key, call.value, call.output, call.mask))
+            map(is_plain, (call.query, call.key, call.value, call.output, call.mask))
         ):
             return
     except Exception as error:  # nothing may reach the training from here
@@ -184,7 +184,7 @@ def _tell(frame: FrameType, made: Callable[[], AttentionCall | None]) -> None:
         listener.see(frame, call)
 
 
-def _is_plain(x: Any) -> bool:
+def is_plain(x: Any) -> bool:
     """Whether our operators can look at a tensor: not at shards, traces and parts of a vmap."""
     if x is None:
         return True
@@ -249,7 +249,7 @@ class Products:
     def call(self, given: dict[str, Any]) -> AttentionCall | None:
         """The attention that was computed."""
         if len(self._made) != 2:
-            if not all(_is_plain(given.get(name)) for name in _ORDER[:3]):
+            if not all(is_plain(given.get(name)) for name in _ORDER[:3]):
                 return None  # torch hands these to others before it multiplies
             raise VitalsError(
                 f"multi_head_attention_forward of torch {torch.__version__} is not built as "

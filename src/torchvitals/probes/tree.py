@@ -135,6 +135,7 @@ class Tree:
                             name=site.name,
                             shape=tuple(site.parameter.shape),
                             dtype=str(site.parameter.dtype).removeprefix("torch."),
+                            device=str(site.parameter.device),
                             requires_grad=site.parameter.requires_grad,
                             aliases=site.aliases,
                         )

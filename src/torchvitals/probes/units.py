@@ -1,7 +1,8 @@
-"""Units of a layer that never fire, and activations stuck at their ends.
+"""Units of a layer that never fire or hardly do, and activations stuck at their ends.
 
 A unit is dead when it is active in fewer than 1 % of the rows seen over many batches, not when it
-is silent in one: 70 % zeros after a ReLU are normal. One counter a unit, over a window that moves.
+is silent in one: 70 % zeros after a ReLU are normal. It is dormant when its mean magnitude is at
+most 2.5 % of the mean over the layer's units. Two counters a unit, over a window that moves.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn, zeros
 from torch import cat as torch_cat
+from torch import float32 as torch_float32
 from torch import int32 as torch_int32
 
 from torchvitals.stats.backend import Activity
@@ -26,6 +28,8 @@ MIN_STEPS = 8
 MIN_ROWS = 256
 """Rows that must have been seen before a unit can be called dead."""
 DEAD_SHARE = 0.01
+DORMANT_SHARE = 0.025
+"""Of the layer's mean |h| (Sokar et al. 2023, arXiv 2302.12902)."""
 
 END_SHARE = 0.025
 """Saturated: within this share of the range of either end (tanh: |x| ≥ 0.95)."""
@@ -71,18 +75,28 @@ class UnitSnapshot:
     """The counters of all layers at a step."""
 
     counts: Tensor
+    totals: Tensor
     starts: NDArray[np.intp]
     lines: NDArray[np.intp]
     rows: NDArray[np.float64]
 
-    def dead_frac(self) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        """Lines for which enough was seen, and the share of their units that are dead."""
-        counts = self.counts.cpu().numpy()
+    def shares(self) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        """Lines for which enough was seen, and which shares of their units are dead and dormant.
+
+        A layer whose units are all silent has none that is more silent than others: its dormant
+        share is NaN, and its dead share 1.
+        """
+        counts, totals = self.counts.cpu().numpy(), self.totals.cpu().numpy().astype(np.float64)
         units = np.diff(self.starts, append=len(counts))
         dead = counts < DEAD_SHARE * np.repeat(self.rows, units)
-        share = np.add.reduceat(dead, self.starts, dtype=np.float64) / units
+        with np.errstate(invalid="ignore"):
+            means = np.add.reduceat(totals, self.starts) / units
+            dormant = totals <= DORMANT_SHARE * np.repeat(means, units)
+        both = np.stack([dead, dormant])
+        share = np.add.reduceat(both, self.starts, axis=1, dtype=np.float64) / units
+        share[1, ~(means > 0)] = np.nan
         enough = self.rows >= MIN_ROWS
-        return self.lines[enough], share[enough]
+        return self.lines[enough], share[:, enough]
 
 
 class UnitCounters:
@@ -100,12 +114,15 @@ class UnitCounters:
         layer = self._layers.get(line)
         if layer is None:
             counts = zeros(units, dtype=torch_int32, device=tensor.device)
-            layer = self._layers[line] = Layer(line, counts, counts.clone())
+            totals = zeros(units, dtype=torch_float32, device=tensor.device)
+            layer = self._layers[line] = Layer(line, counts, counts.clone(), totals, totals.clone())
         if len(layer.counts) != units or layer.counts.device != tensor.device:
             return None
         rows = tensor.numel() // units
         step = max(1, rows // ROWS) | 1  # odd: walks through all positions of an image
-        return Activity(units, inner, step, floor, layer.counts, line, -(-rows // step))
+        return Activity(
+            units, inner, step, floor, layer.counts, line, -(-rows // step), layer.totals
+        )
 
     def saw(self, activities: Iterable[Activity]) -> None:
         """Note how many rows were looked at."""
@@ -123,9 +140,12 @@ class UnitCounters:
         if self._steps % MIN_STEPS == 0:
             now = torch_cat([layer.counts.to(device) for layer in layers])
             now += torch_cat([layer.before.to(device) for layer in layers])
+            totals = torch_cat([layer.totals.to(device) for layer in layers])
+            totals += torch_cat([layer.totals_before.to(device) for layer in layers])
             sizes = np.array([len(layer.counts) for layer in layers], dtype=np.intp)
             out = UnitSnapshot(
                 counts=now,
+                totals=totals,
                 starts=np.cumsum(sizes) - sizes,
                 lines=np.array([layer.line for layer in layers], dtype=np.intp),
                 rows=np.array([float(layer.rows + layer.rows_before) for layer in layers]),
@@ -144,6 +164,8 @@ class Layer:
     line: int
     counts: Tensor
     before: Tensor
+    totals: Tensor
+    totals_before: Tensor
     rows: int = 0
     rows_before: int = 0
 
@@ -151,6 +173,8 @@ class Layer:
         """Begin a new window."""
         self.before.copy_(self.counts)
         self.counts.zero_()
+        self.totals_before.copy_(self.totals)
+        self.totals.zero_()
         self.rows_before, self.rows = self.rows, 0
 
 

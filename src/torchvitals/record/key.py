@@ -46,14 +46,18 @@ TENSOR_KINDS = frozenset({"gradient", "parameter", "update", "activation", "opti
 SIGN_KINDS = frozenset(
     {
         "activation_difference",
+        "amp",
         "attention",
         "category",
         "clock",
+        "criterion",
         "epoch",
         "eval",
         "gradient_before_clip",
+        "input",
         "machine",
         "noise",
+        "output",
         "parameter_difference",
         "rank",
         "speed",

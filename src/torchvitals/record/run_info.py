@@ -26,6 +26,7 @@ class ParameterInfo:
     name: str
     shape: tuple[int, ...]
     dtype: str
+    device: str = ""
     requires_grad: bool = True
     aliases: tuple[str, ...] = ()
     """Other names of the same tensor (shared parameters are counted once)."""

@@ -87,6 +87,13 @@ class Activity:
     """Whose counters they are; for the caller's own use."""
     rows: int = 0
     """How many rows are looked at."""
+    totals: Tensor | None = None
+    """float32 of length `units`, beside `counts`: Σ |x| of each unit; None where nobody asks."""
+
+    @property
+    def totals_address(self) -> int:
+        """Where the totals are; 0: nowhere."""
+        return 0 if self.totals is None else self.totals.data_ptr()
 
 
 class Backend(Protocol):

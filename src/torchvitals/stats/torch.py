@@ -193,7 +193,10 @@ def outside(x: Tensor, low: float, high: float) -> Tensor:
 def count_active(x: Tensor, a: Activity) -> None:
     """Add to each unit's counter the rows looked at in which |x| > floor."""
     rows = x.reshape(-1, a.units, a.inner).movedim(1, 2).reshape(-1, a.units)[:: a.step]
-    a.counts += (rows.abs() > a.floor).sum(0)
+    sizes = rows.abs()
+    a.counts += (sizes > a.floor).sum(0)
+    if a.totals is not None:
+        a.totals += sizes.sum(0, dtype=torch.float32)
 
 
 def dots(delta: Tensor, grad: Tensor | None) -> Tensor:

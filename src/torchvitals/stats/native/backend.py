@@ -360,9 +360,9 @@ def activity_table(activity: Sequence[Activity | None]) -> NDArray[np.void]:
     """The kernel's table of unit counters; lines without any have no units."""
     return np.array(
         [
-            (0, 1, 1, 0, 0.0)
+            (0, 1, 1, 0, 0, 0.0)
             if a is None
-            else (a.units, a.inner, a.step, a.counts.data_ptr(), a.floor)
+            else (a.units, a.inner, a.step, a.counts.data_ptr(), a.totals_address, a.floor)
             for a in activity
         ],
         dtype=ACTIVITY,

@@ -15,6 +15,10 @@ uint32_t OF(zeros)(const float *restrict x, int n) {
     return (uint32_t)found;
 }
 
+void OF(magnitude)(const float *restrict x, int n, float *restrict totals) {
+    for (int i = 0; i < n; i++) totals[i] += x[i] < 0.0f ? -x[i] : x[i];
+}
+
 void OF(active)(const float *restrict x, int n, float floor, uint32_t *restrict counts) {
     for (int i = 0; i < n; i++) counts[i] += (x[i] > floor) | (x[i] < -floor);
 }

@@ -17,7 +17,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-#define ABI_VERSION 6
+#define ABI_VERSION 7
 
 /* Bytes of an element. */
 static const int WIDTH[] = {[F32] = 4, [F64] = 8, [F16] = 2, [BF16] = 2};
@@ -38,11 +38,13 @@ enum { SMALL = 4096 };
 
 typedef void (*parallel_fn)(void (*work)(void *), void *data, unsigned threads, unsigned flags);
 
-/* How often each unit of a layer is active, |x| > floor, in a sample of the rows: the tensor is
- * outer x units x inner, and of its outer x inner rows one in `step` is looked at. */
+/* How often each unit of a layer is active, |x| > floor, and the sum of |x|, in a sample of the
+ * rows: the tensor is outer x units x inner, and of its outer x inner rows one in `step` is looked
+ * at. */
 typedef struct {
     int64_t units, inner, step;
     uint64_t counts; /* address of `units` uint32, added to */
+    uint64_t totals; /* 0, or address of `units` float, added to */
     double floor;
 } activity;
 
@@ -409,19 +411,22 @@ static void count_active(const batch *b, int64_t k, const loops *loop, float *ro
     const activity *a = b->active + k;
     const int dtype = b->dtype[k];
     uint32_t *counts = (uint32_t *)(uintptr_t)a->counts;
+    float *totals = (float *)(uintptr_t)a->totals;
     const int64_t rows = b->count[k] / a->units;
     for (int64_t row = 0; row < rows; row += a->step) {
         const int64_t at = row / a->inner * a->units * a->inner + row % a->inner;
         for (int64_t u = 0; u < a->units && a->inner == 1 && dtype != F64; u += BLOCK) {
             int n = a->units - u < BLOCK ? (int)(a->units - u) : BLOCK;
-            loop->active(as_float(loop, b->data[k], dtype, at + u, n, room), n, (float)a->floor,
-                         counts + u);
+            const float *x = as_float(loop, b->data[k], dtype, at + u, n, room);
+            loop->active(x, n, (float)a->floor, counts + u);
+            if (totals) loop->magnitude(x, n, totals + u);
         }
         for (int64_t u = 0; u < a->units && (a->inner != 1 || dtype == F64); u++) {
             const int64_t i = at + u * a->inner;
             double v = dtype == F64 ? ((const double *)(uintptr_t)b->data[k])[i]
                                     : *as_float(loop, b->data[k], dtype, i, 1, room);
             counts[u] += v > a->floor || v < -a->floor;
+            if (totals) totals[u] += (float)fabs(v);
         }
     }
 }

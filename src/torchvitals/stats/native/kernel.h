@@ -70,10 +70,12 @@ typedef struct {
     void (*tally_all)(const float *x, int n, tally *t);
     /* sum = the tables of codes [at, at + n) added up; they are left empty. */
     void (*drain)(tally *t, int at, int n, uint32_t *sum);
-    /* How many are at or beyond the ends; how many are zero; counts[u] += |x[u]| > floor. */
+    /* How many are at or beyond the ends; how many are zero; counts[u] += |x[u]| > floor;
+     * totals[u] += |x[u]|. */
     uint32_t (*outside)(const float *x, int n, float low, float high);
     uint32_t (*zeros)(const float *x, int n);
     void (*active)(const float *x, int n, float floor, uint32_t *counts);
+    void (*magnitude)(const float *x, int n, float *totals);
 } loops;
 
 #ifdef VARIANT
@@ -83,6 +85,7 @@ typedef struct {
 uint32_t OF(outside)(const float *x, int n, float low, float high);
 uint32_t OF(zeros)(const float *x, int n);
 void OF(active)(const float *x, int n, float floor, uint32_t *counts);
+void OF(magnitude)(const float *x, int n, float *totals);
 #endif
 
 extern const loops loops_baseline;

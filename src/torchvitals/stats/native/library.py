@@ -17,11 +17,18 @@ import torch
 
 log = logging.getLogger("torchvitals")
 
-ABI = 6
+ABI = 7
 
 
 ACTIVITY = np.dtype(
-    [("units", "i8"), ("inner", "i8"), ("step", "i8"), ("counts", "u8"), ("floor", "f8")]
+    [
+        ("units", "i8"),
+        ("inner", "i8"),
+        ("step", "i8"),
+        ("counts", "u8"),
+        ("totals", "u8"),
+        ("floor", "f8"),
+    ]
 )
 """`activity` of kernel.c."""
 

@@ -1,0 +1,152 @@
+"""Weights as matrices: rows that are twins, and how many directions a weight still has.
+
+    parameter/<parameter>/twin_frac      share of rows (output units) equal to another row, once,
+                                         after the first monitored step: units that began alike and
+                                         are still alike after a step stay so
+    parameter/<parameter>/stable_rank    ‖W‖_F² / σ₁², between 1 and the smaller side, of each
+                                         matrix in the first monitored steps and once in 100 of them
+
+σ₁ comes from a few power iterations that begin with a fixed vector and go on from the last one. It
+is never too large, and a few per cent too small where singular values lie close together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchvitals.probes.probe import Distributions, Notes
+from torchvitals.probes.shards import is_dtensor
+from torchvitals.probes.sheet import Sheet
+from torchvitals.probes.spread import sample_rows
+from torchvitals.probes.tree import Tree
+from torchvitals.record import Key
+
+MAX_ROWS = 4096
+ELEMENTS = 16
+"""Elements of a row that are compared, evenly spaced."""
+MAX_ELEMENTS = 1 << 25
+"""Of a matrix whose rank is measured."""
+FIRST = 20
+"""Monitored steps over which the first measurement of all matrices is spread."""
+PERIOD = 100
+"""Monitored steps between two measurements of a matrix, which take turns."""
+ITERATIONS = 6
+MORE_ITERATIONS = 3
+"""From where the last measurement ended."""
+
+
+@dataclass(slots=True)
+class WeightsRaw:
+    """What was kept of some weights in one step."""
+
+    rows: list[tuple[int, Tensor]] = field(default_factory=list)
+    """A few elements of each row of a line's weight."""
+    ranks: list[tuple[int, Tensor]] = field(default_factory=list)
+
+
+class Weights:
+    """Looks at the chosen parameters at the end of a monitored step."""
+
+    def __init__(self, tree: Tree, chosen: Sequence[int]) -> None:
+        sites = [tree.parameters[index] for index in chosen]
+        self._names = [site.name for site in sites]
+        self._tensors: list[Tensor] = [site.parameter for site in sites]
+        self._matrices = [
+            line
+            for line, t in enumerate(self._tensors)
+            if not is_dtensor(t) and t.dim() == 2 and min(t.shape) > 1 and t.numel() <= MAX_ELEMENTS
+        ]
+        self._directions: dict[int, Tensor] = {}
+        self._known_turns: dict[int, dict[int, list[int]]] = {}
+        self._turn = 0
+        self._sheet = Sheet()
+
+    @property
+    def header(self) -> tuple[Key, ...]:
+        """Columns of what was measured so far."""
+        return self._sheet.header
+
+    def take(self) -> WeightsRaw:
+        """Look at the weights whose turn it is."""
+        raw = WeightsRaw()
+        with torch.no_grad():
+            if self._turn == 0:
+                raw.rows = [
+                    (line, sample_rows(t, MAX_ROWS, ELEMENTS))
+                    for line, t in enumerate(self._tensors)
+                    if not is_dtensor(t)
+                    and t.dim() > 1
+                    and 1 < t.shape[0] <= MAX_ROWS
+                    and t.numel()
+                ]
+            early = self._turn < FIRST
+            turns = self._turns(FIRST if early else PERIOD)
+            for line in turns.get(self._turn % (FIRST if early else PERIOD), ()):
+                raw.ranks.append((line, self._stable_rank(line)))
+        self._turn += 1
+        return raw
+
+    def _turns(self, period: int) -> dict[int, list[int]]:
+        """Whose turn it is at which place of a period: evenly spread over it."""
+        known = self._known_turns.get(period)
+        if known is None:
+            known = self._known_turns[period] = {}
+            for number, line in enumerate(self._matrices):
+                place = number * period // len(self._matrices)
+                known.setdefault(place, []).append(line)
+        return known
+
+    def _stable_rank(self, line: int) -> Tensor:
+        """‖W‖² / σ₁², where the weight is."""
+        w = self._tensors[line].detach()
+        w = w.to(torch.promote_types(w.dtype, torch.float32))
+        v, iterations = self._directions.get(line), MORE_ITERATIONS
+        if v is None or v.device != w.device or v.dtype != w.dtype:
+            v, iterations = torch.from_numpy(_start(w.shape[1])).to(w), ITERATIONS
+        for _ in range(iterations):
+            v = torch.mv(w.t(), torch.mv(w, v))
+            v /= torch.linalg.vector_norm(v)
+        top = torch.linalg.vector_norm(torch.mv(w, v))
+        self._directions[line] = v
+        rank: Tensor = (torch.linalg.vector_norm(w) / top) ** 2
+        return rank
+
+    def take_bins(self) -> Distributions:
+        """None: it has no distributions."""
+        return []
+
+    def shape(self, _raw: WeightsRaw) -> Hashable:
+        """Steps are read one by one."""
+        return ()
+
+    def values(self, raws: Sequence[WeightsRaw], _notes: Notes) -> NDArray[np.float32]:
+        """(steps, columns)."""
+        return self._sheet.rows([self._columns(raw) for raw in raws])
+
+    def _columns(self, raw: WeightsRaw) -> dict[Key, float]:
+        columns = {
+            Key("parameter", self._names[line], "twin_frac"): twin_frac(rows)
+            for line, rows in raw.rows
+        }
+        for line, rank in raw.ranks:
+            columns[Key("parameter", self._names[line], "stable_rank")] = float(rank)
+        return columns
+
+
+def twin_frac(rows: Tensor) -> float:
+    """Share of the rows that are equal to another one."""
+    flat = rows.cpu().reshape(len(rows), -1).double().numpy()
+    _, counts = np.unique(flat, axis=0, return_counts=True)
+    return float(counts[counts > 1].sum() / len(flat))
+
+
+def _start(size: int) -> NDArray[np.float64]:
+    """Where the first iteration begins: the same for every matrix of that width."""
+    found = np.random.default_rng(size).standard_normal(size)
+    return np.asarray(found / np.linalg.norm(found))

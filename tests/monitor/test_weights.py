@@ -1,0 +1,82 @@
+"""Weights as matrices: twins and stable rank."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import torchvitals
+from torchvitals.probes import weights
+from torchvitals.probes.weights import twin_frac
+
+from .training import batches, make_net, train
+
+
+def test_units_that_began_alike_are_still_alike(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 8))
+    nn.init.constant_(model[0].weight, 0.1)
+    nn.init.zeros_(model[0].bias)
+    nn.init.constant_(model[2].weight, 0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1) as monitor:
+        train(model, optimizer, batches(3))
+        got = monitor.history.series("parameter/0.weight/twin_frac")
+        # Its six units get the same gradient; those of the last layer, each its own target.
+        assert (got.steps.tolist(), got.values.tolist()) == ([1], [1.0])
+        assert monitor.history.series("parameter/2.weight/twin_frac").values.tolist() == [0.0]
+        assert not monitor.history.keys("parameter", r"0\.bias", "twin_frac")
+
+
+def test_share_of_twins():
+    rows = torch.randn(10, 3, 5)
+    assert twin_frac(rows) == 0.0
+    rows[7], rows[3], rows[4] = rows[1], rows[1], rows[9]
+    assert twin_frac(rows) == 0.5
+    assert twin_frac(rows.bfloat16()) == 0.5
+
+
+def exact_rank(w):
+    sigma = np.linalg.svd(w.detach().double().numpy(), compute_uv=False)
+    return float((sigma**2).sum() / sigma[0] ** 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_stable_rank(tmp_path, dtype):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 8)).to(dtype)
+    with torch.no_grad():
+        model[2].weight.copy_(torch.outer(torch.randn(8), torch.randn(64)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1) as monitor:
+        train(model, optimizer, [x.to(dtype) for x in batches(20)])
+        for name in ("0.weight", "2.weight"):
+            got = monitor.history.series(f"parameter/{name}/stable_rank")
+            want = exact_rank(model.get_parameter(name).float())
+            assert len(got.values) == 1  # once in the first steps
+            assert want * 0.99 <= got.values[0] <= want * 1.15
+        assert got.values[0] == pytest.approx(1.0, rel=0.01)
+
+
+def test_matrices_take_turns(tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "FIRST", 3)
+    monkeypatch.setattr(weights, "PERIOD", 10)
+    model = make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1) as monitor:
+        train(model, optimizer, batches(23))
+        keys = monitor.history.keys("parameter", stat="stable_rank")
+        assert len(keys) == 5
+        found = [monitor.history.series(key).steps.tolist() for key in keys]
+    assert [steps[0] for steps in found] == [1, 1, 2, 2, 3]
+    assert [steps[1:] for steps in found] == [[11, 21], [13, 23], [5, 15], [7, 17], [9, 19]]
+
+
+def test_no_parameters_no_matrices(tmp_path):
+    model = make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with torchvitals.watch(
+        model, optimizer, run=tmp_path / "run", every=1, parameters=False
+    ) as monitor:
+        train(model, optimizer, batches(1))
+        assert not monitor.history.keys("parameter")
