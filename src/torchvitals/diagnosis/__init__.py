@@ -1,0 +1,9 @@
+"""Diagnosis: runs the rules, groups symptoms under their cause, ranks.
+
+    diagnose         a stored run, afterwards or while it runs
+    Diagnostician    beside the training, within a budget
+"""
+
+from torchvitals.diagnosis.diagnose import Diagnosis, Unchecked, diagnose
+
+__all__ = ["Diagnosis", "Unchecked", "diagnose"]
