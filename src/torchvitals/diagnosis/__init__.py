@@ -1,7 +1,7 @@
 """Diagnosis: runs the rules, groups symptoms under their cause, ranks.
 
-    diagnose         a stored run, afterwards or while it runs
-    Diagnostician    beside the training, within a budget
+diagnose         a stored run, afterwards or while it runs
+Diagnostician    beside the training, within a budget
 """
 
 from torchvitals.diagnosis.diagnose import Diagnosis, Unchecked, diagnose

@@ -52,7 +52,7 @@ def _symmetry(run: Run, limits: Thresholds) -> Finding | None:
     if not std:
         return None
     alike = [s for s in std if twins.get(s, 0.0) > limits.init_twins and rms.get(s, 0.0) > 0]
-    alike += [s for s in std if s not in alike and 0 < rms[s] and std[s] < 1e-6 * rms[s]]
+    alike += [s for s in std if s not in alike and rms[s] > 0 and std[s] < 1e-6 * rms[s]]
     zero = [s for s in std if rms[s] == 0]
     if len(zero) >= 2 and len(zero) >= 0.5 * len(std):
         alike += zero
@@ -61,30 +61,47 @@ def _symmetry(run: Run, limits: Thresholds) -> Finding | None:
     sites = sorted(alike, key=run.model.depth)
     value = twins.get(sites[0], 1.0)
     return finding(
-        __name__, run, severity=ERROR, sites=sites, first_step=run.first_step,
+        __name__,
+        run,
+        severity=ERROR,
+        sites=sites,
+        first_step=run.first_step,
         evidence=[
             evidence(
                 f"{share(value)} of the units of {sites[0]} have the same weights as another unit, "
                 "healthy is 0 %",
-                Key("parameter", sites[0], "twin_frac"), step=run.first_step, value=value,
+                Key("parameter", sites[0], "twin_frac"),
+                step=run.first_step,
+                value=value,
                 threshold=limits.init_twins,
             ),
-            evidence(f"std {num(std[sites[0]])} at rms {num(rms[sites[0]])} at the first step",
-                     Key("parameter", sites[0], "std"), step=run.first_step, value=std[sites[0]]),
+            evidence(
+                f"std {num(std[sites[0]])} at rms {num(rms[sites[0]])} at the first step",
+                Key("parameter", sites[0], "std"),
+                step=run.first_step,
+                value=std[sites[0]],
+            ),
         ],
         explanation=(
             f"The units of {places(sites)} began with the same weights: they compute the same, get "
             "the same gradient and stay the same. The layer is worth a single unit."
         ),
         causes=[
-            cause("the weights were filled with a constant",
-                  f"{sites[0]} has std 0 before the first step", 0.85),
-            cause("weights were copied (tiled, repeated) into a wider layer",
-                  "the rows repeat with a period", 0.2),
+            cause(
+                "the weights were filled with a constant",
+                f"{sites[0]} has std 0 before the first step",
+                0.85,
+            ),
+            cause(
+                "weights were copied (tiled, repeated) into a wider layer",
+                "the rows repeat with a period",
+                0.2,
+            ),
         ],
         fix=f"initialise {places(sites)} at random: nn.init.kaiming_normal_(weight), bias 0",
-        change={"init": dict.fromkeys(sites[:20], "kaiming")}, confidence=0.95,
-    )  # fmt: skip
+        change={"init": dict.fromkeys(sites[:20], "kaiming")},
+        confidence=0.95,
+    )
 
 
 def _scale(run: Run, limits: Thresholds) -> Finding | None:
@@ -106,13 +123,18 @@ def _scale(run: Run, limits: Thresholds) -> Finding | None:
     loud = bool(large) and run.loss.falls and (run.loss.fallen < 0.5 or len(large) > 1)
     word = "large" if large else "small"
     return finding(
-        __name__, run, severity=ERROR if loud and off[worst] > 3 * limits.init_large else WARNING,
-        sites=sites, first_step=run.first_step,
+        __name__,
+        run,
+        severity=ERROR if loud and off[worst] > 3 * limits.init_large else WARNING,
+        sites=sites,
+        first_step=run.first_step,
         evidence=[
             evidence(
                 f"std {num(std[worst])} of {worst} at the first step, {num(off[worst])} times "
                 f"Kaiming's {num(target)}",
-                Key("parameter", worst, "std"), step=run.first_step, value=off[worst],
+                Key("parameter", worst, "std"),
+                step=run.first_step,
+                value=off[worst],
                 threshold=limits.init_large if large else limits.init_small,
             ),
             evidence(f"{len(sites)} of {len(std)} weights began too {word}: {places(sites)}"),
@@ -122,21 +144,30 @@ def _scale(run: Run, limits: Thresholds) -> Finding | None:
             "signals at the same scale from layer to layer."
         ),
         causes=[
-            cause("an initialisation with a fixed std, or a factor too much",
-                  f"std {num(std[worst])} does not follow from fan_in "
-                  f"{prod(run.model.shape(worst)[1:])}", 0.75),
-            cause("weights loaded from a model of another width or precision",
-                  "the checkpoint's std is the same", 0.2),
+            cause(
+                "an initialisation with a fixed std, or a factor too much",
+                f"std {num(std[worst])} does not follow from fan_in "
+                f"{prod(run.model.shape(worst)[1:])}",
+                0.75,
+            ),
+            cause(
+                "weights loaded from a model of another width or precision",
+                "the checkpoint's std is the same",
+                0.2,
+            ),
         ],
         fix=(
             f"initialise with std √(2/fan_in): {worst} from {num(std[worst])} to {num(target)} "
             "(nn.init.kaiming_normal_)"
         ),
-        change={"init_std": {site: {"from": std[site],
-                                    "to": sqrt(2.0 / prod(run.model.shape(site)[1:]))}
-                             for site in sites[:20]}},
+        change={
+            "init_std": {
+                site: {"from": std[site], "to": sqrt(2.0 / prod(run.model.shape(site)[1:]))}
+                for site in sites[:20]
+            }
+        },
         confidence=0.85 if large else 0.6,
-    )  # fmt: skip
+    )
 
 
 def _first_ratio(run: Run) -> dict[str, float]:

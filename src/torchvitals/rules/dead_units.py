@@ -67,7 +67,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             evidence(
                 f"{share(found[site][0])} of the units of {site} never fire, healthy is below "
                 f"{share(limits.dead_share)}",
-                Key("activation", site, "dead_frac"), step=run.last_step, value=found[site][0],
+                Key("activation", site, "dead_frac"),
+                step=run.last_step,
+                value=found[site][0],
                 threshold=limits.dead_share,
             )
             for site in sites[:3]
@@ -77,13 +79,21 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             "get no gradient and can't come back by themselves."
         ),
         causes=[
-            cause("a bias or initialisation that pushes the input of the layer below zero",
-                  "the units are dead from the first steps on", 0.7 if from_start else 0.2),
-            cause("a step that was too large (learning rate, spike) threw the weights away",
-                  "the units died at one point, with a large update ratio",
-                  0.25 if from_start else 0.7),
-            cause("inputs that are all negative or not normalised",
-                  "the mean of the layer's input is far below zero", 0.2),
+            cause(
+                "a bias or initialisation that pushes the input of the layer below zero",
+                "the units are dead from the first steps on",
+                0.7 if from_start else 0.2,
+            ),
+            cause(
+                "a step that was too large (learning rate, spike) threw the weights away",
+                "the units died at one point, with a large update ratio",
+                0.25 if from_start else 0.7,
+            ),
+            cause(
+                "inputs that are all negative or not normalised",
+                "the mean of the layer's input is far below zero",
+                0.2,
+            ),
         ],
         fix=(
             f"initialise the layer before {sites[0]}{f' ({feeding})' if feeding else ''} afresh with "
@@ -94,10 +104,13 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         change=(
             {"init": {feeding or sites[0]: "kaiming, bias 0"}}
             if from_start
-            else {**changed("lr", lr, nice(lr / 5)), "activation": {"from": "ReLU", "to": "LeakyReLU"}}
+            else {
+                **changed("lr", lr, nice(lr / 5)),
+                "activation": {"from": "ReLU", "to": "LeakyReLU"},
+            }
         ),
         confidence=0.9 if dead > limits.dead_error else 0.75,
-    )  # fmt: skip
+    )
 
 
 def _feeding(run: Run, site: str) -> str:

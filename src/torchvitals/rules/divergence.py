@@ -56,7 +56,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 f"loss {num(now)} now, {num(best)} at its best (step {loss.best_step}): "
                 f"{num(now / max(best, 1e-30))} times, healthy is below "
                 f"{num(limits.divergence_factor)}",
-                Key.scalar(loss.name), step=run.last_step, value=now / max(best, 1e-30),
+                Key.scalar(loss.name),
+                step=run.last_step,
+                value=now / max(best, 1e-30),
                 threshold=limits.divergence_factor,
             )
         ],
@@ -65,10 +67,16 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             f"{since} and is at {num(now)} now."
         ),
         causes=[
-            cause("the learning rate is too high for this phase",
-                  "update ratios or gradient norms rise with the loss", 0.5),
-            cause("a bad step or batch threw the weights away",
-                  f"the loss jumped within a few steps after {since}", 0.3),
+            cause(
+                "the learning rate is too high for this phase",
+                "update ratios or gradient norms rise with the loss",
+                0.5,
+            ),
+            cause(
+                "a bad step or batch threw the weights away",
+                f"the loss jumped within a few steps after {since}",
+                0.3,
+            ),
             cause("the data changed", "the loss of the old data is still low", 0.2),
         ],
         fix=(
@@ -77,4 +85,4 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         ),
         change={**changed("lr", lr, target), "roll_back_to": loss.best_step},
         confidence=0.8,
-    )  # fmt: skip
+    )

@@ -47,7 +47,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         and flow.steady < -0.3
     )
     improving = run.loss.falls and run.loss.fallen > 0.3 and not run.loss.bad_steps
-    huge = now > limits.exploding_norm_error or (start > limits.exploding_norm_error and not improving)
+    huge = now > limits.exploding_norm_error or (
+        start > limits.exploding_norm_error and not improving
+    )
     growing = max(now, top) > limits.exploding_norm and grown > limits.exploding_growth
     if not (huge or growing or steep):
         return None
@@ -64,7 +66,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         evidence(
             f"gradient norm {num(max(now, top if growing else now))}, {num(start)} at the start; "
             f"healthy is below {num(limits.exploding_norm)}",
-            Key("gradient", ROOT, "norm"), step=run.last_step, value=now,
+            Key("gradient", ROOT, "norm"),
+            step=run.last_step,
+            value=now,
             threshold=limits.exploding_norm,
         )
     ]
@@ -72,7 +76,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         told.append(
             evidence(
                 f"{sites[0]} alone is {share(shares)} of the squared norm",
-                Key("gradient", sites[0], "norm"), step=run.last_step, value=shares,
+                Key("gradient", sites[0], "norm"),
+                step=run.last_step,
+                value=shares,
             )
         )
     if flow is not None:
@@ -80,7 +86,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             evidence(
                 f"first layers {num(flow.first)}, last layers {num(flow.last)} RMS: ratio "
                 f"{num(flow.ratio)}",
-                Key("gradient", flow.sites[0], "rms"), value=flow.ratio,
+                Key("gradient", flow.sites[0], "rms"),
+                value=flow.ratio,
                 threshold=limits.exploding_ratio,
             )
         )
@@ -106,22 +113,29 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             + (", a bare parameter: everything behind it sees its scale." if bare else ".")
         ),
         causes=[
-            cause("an initialisation or scale that is too large at the origin",
-                  f"the norm is large at the very first step ({num(start)})",
-                  0.8 if bare else 0.6 if from_start else 0.2),
-            cause("the learning rate is too high",
-                  "the norm is small at first and grows with the steps",
-                  0.2 if from_start else 0.6),
-            cause("a recurrent or very deep stack multiplies the gradient at each step",
-                  "shorter sequences or fewer layers have a smaller norm",
-                  0.5 if run.model.has_type("RNN", "LSTM", "GRU") else 0.2),
-            cause("the loss is a sum instead of a mean",
-                  "the norm doubles with the batch size", 0.15),
+            cause(
+                "an initialisation or scale that is too large at the origin",
+                f"the norm is large at the very first step ({num(start)})",
+                0.8 if bare else 0.6 if from_start else 0.2,
+            ),
+            cause(
+                "the learning rate is too high",
+                "the norm is small at first and grows with the steps",
+                0.2 if from_start else 0.6,
+            ),
+            cause(
+                "a recurrent or very deep stack multiplies the gradient at each step",
+                "shorter sequences or fewer layers have a smaller norm",
+                0.5 if run.model.has_type("RNN", "LSTM", "GRU") else 0.2,
+            ),
+            cause(
+                "the loss is a sum instead of a mean", "the norm doubles with the batch size", 0.15
+            ),
         ],
         fix=fix,
         change=change,
         confidence=0.85 if huge or (growing and not improving) else 0.6,
-    )  # fmt: skip
+    )
 
 
 def origins(run: Run) -> list[str]:

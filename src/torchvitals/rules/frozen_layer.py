@@ -50,21 +50,30 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     first = int(steps[_since(ratios.values[moving][:, ratios.sites.index(sites[0])], limits)])
     peak = run.lr_peak
     if zero:
-        why, fix = "their parameter group has learning rate 0", (
-            f"give the group of {places(zero)} the learning rate of the others: "
-            f"lr from 0 to {num(peak)}"
+        why, fix = (
+            "their parameter group has learning rate 0",
+            (
+                f"give the group of {places(zero)} the learning rate of the others: "
+                f"lr from 0 to {num(peak)}"
+            ),
         )
         change = {"lr": {"from": 0.0, "to": peak, "parameters": zero[:20]}}
     elif pushed:
-        why, fix = "they get gradients, but the step changes nothing", (
-            f"look at what happens to {places(sites)} after optimizer.step(): something writes the "
-            "old values back, or the steps are below the last bit of the weights"
+        why, fix = (
+            "they get gradients, but the step changes nothing",
+            (
+                f"look at what happens to {places(sites)} after optimizer.step(): something writes the "
+                "old values back, or the steps are below the last bit of the weights"
+            ),
         )
         change = {"unfreeze": sites[:20]}
     else:
-        why, fix = "their gradient is zero", (
-            f"find out why no gradient reaches {places(sites)}: dead units behind them, a mask, or "
-            "an output that is multiplied by 0"
+        why, fix = (
+            "their gradient is zero",
+            (
+                f"find out why no gradient reaches {places(sites)}: dead units behind them, a mask, or "
+                "an output that is multiplied by 0"
+            ),
         )
         change = {"unfreeze": sites[:20]}
     return finding(
@@ -77,7 +86,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             evidence(
                 f"update ratio {num(float(values[-1, ratios.sites.index(sites[0])]))} at "
                 f"{patience} checks running, frozen is at most {num(limits.frozen_ratio)}",
-                Key("update", sites[0], "ratio"), step=int(steps[-1]),
+                Key("update", sites[0], "ratio"),
+                step=int(steps[-1]),
                 value=float(values[-1, ratios.sites.index(sites[0])]),
                 threshold=limits.frozen_ratio,
             ),
@@ -90,11 +100,13 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         causes=[
             cause(
                 "their parameter group has lr 0",
-                "[g['lr'] for g in optimizer.param_groups] has a 0", 0.9 if zero else 0.1,
+                "[g['lr'] for g in optimizer.param_groups] has a 0",
+                0.9 if zero else 0.1,
             ),
             cause(
                 "no gradient reaches them",
-                "the gradient norm of these parameters is 0", 0.8 if not pushed and not zero else 0.1,
+                "the gradient norm of these parameters is 0",
+                0.8 if not pushed and not zero else 0.1,
             ),
             cause(
                 "the weights are written back after the step (tied, clamped, re-parametrised)",
@@ -105,7 +117,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         fix=fix,
         change=change,
         confidence=0.93 if zero else 0.75,
-    )  # fmt: skip
+    )
 
 
 def _rate(run: Run, parameter: str) -> float:

@@ -66,7 +66,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             evidence(
                 f"gradient norm {num(float(line.values[at]))} at step {step}, "
                 f"{num(float(ratio[at]))} times the median before, {num(float(z[at]))} σ",
-                Key("gradient", ROOT, "norm"), step=step, value=float(line.values[at]),
+                Key("gradient", ROOT, "norm"),
+                step=step,
+                value=float(line.values[at]),
                 threshold=limits.spike_sigma,
             )
         ],
@@ -76,10 +78,13 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         ),
         causes=[
             cause("a bad batch", "the same batch from another checkpoint spikes again", 0.6),
-            cause("a steep place in the loss (too large a step before it)",
-                  "the update ratio rose in the steps before", 0.4),
+            cause(
+                "a steep place in the loss (too large a step before it)",
+                "the update ratio rose in the steps before",
+                0.4,
+            ),
         ],
         fix=f"clip gradients at norm {num(target)}, three times what is usual here",
         change=changed("max_norm", None, target),
         confidence=min(0.9, 0.4 + 0.2 * float(np.log10(ratio[at]))),
-    )  # fmt: skip
+    )

@@ -49,7 +49,9 @@ def _leftover(run: Run, steps: np.ndarray, part: float, limits: Thresholds) -> F
             evidence(
                 f"at {share(part)} of the monitored steps the gradients of the step before were "
                 "still there when backward began, healthy is 0 %",
-                Key("gradient", ROOT, "stale"), step=int(steps[-1]), value=part,
+                Key("gradient", ROOT, "stale"),
+                step=int(steps[-1]),
+                value=part,
                 threshold=limits.stale_share,
             )
         ],
@@ -60,17 +62,19 @@ def _leftover(run: Run, steps: np.ndarray, part: float, limits: Thresholds) -> F
         causes=[
             cause(
                 "optimizer.zero_grad() is not called, or not in every step",
-                "p.grad is not None, and not zero, just before loss.backward()", 0.9,
+                "p.grad is not None, and not zero, just before loss.backward()",
+                0.9,
             ),
             cause(
                 "it is called on another optimizer or model than the one that is trained",
-                "zero_grad() is there, and p.grad of this model survives it", 0.1,
+                "zero_grad() is there, and p.grad of this model survives it",
+                0.1,
             ),
         ],
         fix="call optimizer.zero_grad() once in every step, before loss.backward()",
         change={"zero_grad": {"from": False, "to": True}},
         confidence=0.97,
-    )  # fmt: skip
+    )
 
 
 def _repeated(run: Run, limits: Thresholds) -> Finding | None:
@@ -94,7 +98,10 @@ def _repeated(run: Run, limits: Thresholds) -> Finding | None:
             evidence(
                 f"{share(part)} of the monitored steps had no backward pass since the last step, "
                 "and stepped on the gradients that were left",
-                Key("gradient", ROOT, "num_backward"), step=int(steps[-1]), value=0, threshold=1,
+                Key("gradient", ROOT, "num_backward"),
+                step=int(steps[-1]),
+                value=0,
+                threshold=1,
             )
         ],
         explanation=(
@@ -112,4 +119,4 @@ def _repeated(run: Run, limits: Thresholds) -> Finding | None:
         fix="call optimizer.step() only after backward(), and zero_grad() after each step",
         change={"zero_grad": {"from": False, "to": True}},
         confidence=0.9,
-    )  # fmt: skip
+    )

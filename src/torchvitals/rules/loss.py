@@ -52,7 +52,10 @@ class LossCurve:
         at = np.array_split(np.arange(len(line)), num)
         medians = np.array([np.median(line.values[some]) for some in at])
         spread = np.array(
-            [1.4826 * np.median(np.abs(line.values[some] - m)) for some, m in zip(at, medians, strict=True)]
+            [
+                1.4826 * np.median(np.abs(line.values[some] - m))
+                for some, m in zip(at, medians, strict=True)
+            ]
         )
         return np.array([float(line.steps[some[-1]]) for some in at]), medians, spread
 
@@ -66,7 +69,9 @@ class LossCurve:
     def start(self) -> float:
         """The level of the first few steps (the very first ones, before much was learned)."""
         values = self.finite.values
-        return float(np.median(values[: max(1, min(5, len(values) // 10))])) if len(values) else np.nan
+        return (
+            float(np.median(values[: max(1, min(5, len(values) // 10))])) if len(values) else np.nan
+        )
 
     @cached_property
     def best(self) -> float:

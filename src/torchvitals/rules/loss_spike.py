@@ -17,7 +17,16 @@ from __future__ import annotations
 import numpy as np
 
 from torchvitals.record import ROOT, Finding, Key
-from torchvitals.rules.rule import ERROR, INFO, WARNING, NotChecked, cause, changed, evidence, finding
+from torchvitals.rules.rule import (
+    ERROR,
+    INFO,
+    WARNING,
+    NotChecked,
+    cause,
+    changed,
+    evidence,
+    finding,
+)
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import num
 from torchvitals.rules.spikes import robust_z
@@ -42,7 +51,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     # At the bottom of a solved problem ratios mean nothing.
     floor = limits.solved_share * loss.start
     with np.errstate(invalid="ignore"):
-        spikes = (z > limits.spike_sigma) & (ratio > limits.loss_spike_small) & (line.values > floor)
+        spikes = (
+            (z > limits.spike_sigma) & (ratio > limits.loss_spike_small) & (line.values > floor)
+        )
     for reset in run.resets:
         spikes &= ~((line.steps >= reset) & (line.steps < reset + 4 * run.every))
     if not spikes.any():
@@ -68,24 +79,36 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             evidence(
                 f"loss {num(float(line.values[at]))} at step {step}, {num(worst)} times the median "
                 f"before ({num(before)}), {num(float(z[at]))} σ",
-                Key.scalar(loss.name), step=step, value=float(line.values[at]),
+                Key.scalar(loss.name),
+                step=step,
+                value=float(line.values[at]),
                 threshold=limits.loss_spike,
             ),
-            evidence(f"{len(steps)} loss(es) beyond {num(limits.spike_sigma)} σ; "
-                     + ("it came back" if back else "it did not come back")),
+            evidence(
+                f"{len(steps)} loss(es) beyond {num(limits.spike_sigma)} σ; "
+                + ("it came back" if back else "it did not come back")
+            ),
         ],
         explanation=(
             f"At step {step} the loss was {num(worst)} times what it was before"
             + (", and came back." if back else ", and it has not come back since.")
         ),
         causes=[
-            cause("a bad batch (outliers, wrong labels, wrong scale)",
-                  "the same batch again, from another state, spikes again", 0.5 if back else 0.3),
-            cause("the step before was too large",
-                  "the update ratio or gradient norm rose before the loss did",
-                  0.3 if back else 0.5),
-            cause("the data changed (a new shard, another distribution)",
-                  "the loss stays up and then falls again", 0.2 if back else 0.3),
+            cause(
+                "a bad batch (outliers, wrong labels, wrong scale)",
+                "the same batch again, from another state, spikes again",
+                0.5 if back else 0.3,
+            ),
+            cause(
+                "the step before was too large",
+                "the update ratio or gradient norm rose before the loss did",
+                0.3 if back else 0.5,
+            ),
+            cause(
+                "the data changed (a new shard, another distribution)",
+                "the loss stays up and then falls again",
+                0.2 if back else 0.3,
+            ),
         ],
         fix=(
             f"clip gradients at norm 1.0 and skip steps whose loss is above {num(10 * before)}; look "
@@ -93,4 +116,4 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         ),
         change={**changed("max_norm", None, 1.0), "skip_above_sigma": limits.spike_sigma},
         confidence=min(0.9, 0.4 + 0.2 * np.log10(max(worst, 1.0))),
-    )  # fmt: skip
+    )

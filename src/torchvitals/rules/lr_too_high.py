@@ -34,15 +34,19 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     if len(loss) < limits.lr_high_points or not sizes:
         raise NotChecked(f"needs {limits.lr_high_points} losses and measured updates")
     early, now = early_size(run), size_now(run)
-    largest = max(early, now)
+    # Adam's first steps are the largest relative to weights that then grow out of proportion.
+    opening = float(np.max(sizes.values[:3]))
+    largest = max(early, now, opening)
     trouble, weight = _trouble(run, limits)
-    if trouble is None or not largest > limits.lr_high_ratio:
+    steep = limits.lr_high_ratio * (2.0 if weight < 0.6 else 1.0)
+    if trouble is None or not largest > steep:
         return None
     lr = run.lr_peak
     # Once it blew up, sizes say little: the first steps tell how far off the rate was.
-    off = first_size(run) if loss.bad_steps or now > 3 * early else min(early, max(now, 1e-9))
-    factor = float(np.clip(max(off, largest if off < limits.lr_high_ratio else off)
-                           / limits.lr_good_ratio, 3.0, 300.0))
+    off = opening if run.model.is_adam else first_size(run)
+    if off < limits.lr_high_ratio:
+        off = largest
+    factor = float(np.clip(off / limits.lr_good_ratio, 3.0, 300.0))
     target = nice(lr / factor)
     above = sizes.steps[sizes.values > limits.lr_high_ratio]
     first = int(above[0]) if len(above) else run.first_step
@@ -58,13 +62,16 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             evidence(
                 f"the median weight moves by {num(100 * largest)} % of itself in a step, healthy is "
                 f"below {num(100 * limits.lr_high_ratio)} %",
-                Key("summary", "update_ratio", "median"), step=first, value=largest,
+                Key("summary", "update_ratio", "median"),
+                step=first,
+                value=largest,
                 threshold=limits.lr_high_ratio,
             ),
             evidence(trouble, Key.scalar(loss.name), step=run.last_step, value=loss.now),
             evidence(
                 f"the gradient norm is {num(grown)} times that of the first steps",
-                Key("gradient", ROOT, "norm"), value=grown,
+                Key("gradient", ROOT, "norm"),
+                value=grown,
             ),
         ],
         explanation=(
@@ -74,22 +81,25 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         causes=[
             cause(
                 "the learning rate is too high for this model and batch size",
-                f"a run with lr {num(target)} falls smoothly", 0.75,
+                f"a run with lr {num(target)} falls smoothly",
+                0.75,
             ),
             cause(
                 "there is no warm-up, and the first steps do the damage",
-                "the same rate with a linear warm-up over 5 % of the steps is stable", 0.35,
+                "the same rate with a linear warm-up over 5 % of the steps is stable",
+                0.35,
             ),
             cause(
                 "the gradients are too large to begin with (initialisation, input scale, summed "
                 "loss)",
-                "the gradient norm is above 100 at the very first step", 0.2,
+                "the gradient norm is above 100 at the very first step",
+                0.2,
             ),
         ],
         fix=f"lower lr from {num(lr)} to {num(target)}",
         change=changed("lr", lr, target),
         confidence=min(0.95, 0.5 + 0.4 * weight + 0.05 * np.log10(largest / limits.lr_high_ratio)),
-    )  # fmt: skip
+    )
 
 
 def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
@@ -108,4 +118,7 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
         return f"the loss went up to {num(peak)} and is at {num(loss.now)} now", 0.7
     if loss.now > 2.0 * loss.best and loss.now > 0.3 * loss.start:
         return f"the loss is at {num(loss.now)}, far above its best {num(loss.best)}", 0.6
+    settled = loss.direction.word in {"flat", "rising"} and run.lr_now > 0.3 * run.lr_peak
+    if settled and loss.fallen < limits.lr_high_fallen:
+        return f"the loss has settled at {num(loss.now)}, above half of its start", 0.5
     return None, 0.0

@@ -56,13 +56,17 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             evidence(
                 f"three weights in four move by less than {num(size)} of themselves a step, "
                 f"healthy is above {num(limits.lr_low_ratio)}",
-                Key("update", ROOT, "ratio"), step=run.last_step, value=size,
+                Key("update", ROOT, "ratio"),
+                step=run.last_step,
+                value=size,
                 threshold=limits.lr_low_ratio,
             ),
             evidence(
                 f"the loss fell by {share(max(loss.fallen, 0.0))} in {run.last_step} steps "
                 f"({num(loss.start)} → {num(loss.now)})",
-                Key.scalar(loss.name), step=run.last_step, value=loss.now,
+                Key.scalar(loss.name),
+                step=run.last_step,
+                value=loss.now,
             ),
         ],
         explanation=(
@@ -72,19 +76,21 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         causes=[
             cause(
                 "the learning rate is too low",
-                f"a short run with lr {num(target)} falls {num(factor)} times as fast", 0.8,
+                f"a short run with lr {num(target)} falls {num(factor)} times as fast",
+                0.8,
             ),
             cause(
                 "the gradients are too small (vanishing, clipped far down, divided by the batch)",
-                "with SGD: the gradient norm is far below 0.01; with Adam the size does not "
-                "matter", 0.3,
+                "with SGD: the gradient norm is far below 0.01; with Adam the size does not matter",
+                0.3,
             ),
             cause(
                 "the schedule holds the rate down",
-                "the rate in the optimizer is not the one in your config", 0.15,
+                "the rate in the optimizer is not the one in your config",
+                0.15,
             ),
         ],
         fix=f"raise lr from {num(lr)} to {num(target)}",
         change=changed("lr", lr, target),
         confidence=min(0.95, 0.6 + 0.1 * np.log10(limits.lr_low_ratio / size)),
-    )  # fmt: skip
+    )

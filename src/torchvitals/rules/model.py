@@ -133,7 +133,7 @@ class Model:
         if site in self.order:
             return self.order[site]
         called = self._called()
-        name = site.split(":out[")[0]
+        name = site.split(":out[", maxsplit=1)[0]
         return float(called.index(name)) if name in called else float(len(called))
 
     @cached_property

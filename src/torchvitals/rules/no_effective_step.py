@@ -53,7 +53,8 @@ def _other_model(run: Run) -> Finding:
         evidence=[
             evidence(
                 f"none of the {len(run.model.trainable)} trainable parameters is in the optimizer",
-                Key("gradient", ROOT, "norm"), step=int(run.monitored[-1]),
+                Key("gradient", ROOT, "norm"),
+                step=int(run.monitored[-1]),
             )
         ],
         explanation=(
@@ -65,14 +66,15 @@ def _other_model(run: Run) -> Finding:
                 "the optimizer was made before the model was replaced (copied, moved, wrapped, "
                 "reloaded)",
                 "{id(p) for p in model.parameters()} and the optimizer's ids have nothing in "
-                "common", 0.85,
+                "common",
+                0.85,
             ),
             cause("it was made for another model", "the shapes of its parameters differ", 0.15),
         ],
         fix="make the optimizer after the model is final: torch.optim.…(model.parameters(), lr=…)",
         change={"rebuild_optimizer": True},
         confidence=0.97,
-    )  # fmt: skip
+    )
 
 
 def _still(run: Run, limits: Thresholds) -> Finding | None:
@@ -100,14 +102,18 @@ def _still(run: Run, limits: Thresholds) -> Finding | None:
         evidence=[
             evidence(
                 f"‖Δw‖ = 0 at {int(dead.sum())} monitored steps with ‖g‖ = {pushed[dead][-1]:.3g}",
-                Key("update", ROOT, "norm"), step=int(steps[-1]), value=0, threshold=0,
+                Key("update", ROOT, "norm"),
+                step=int(steps[-1]),
+                value=0,
+                threshold=0,
             )
         ],
         explanation="Gradients are there and the learning rate is not 0, but no weight changes.",
         causes=[
             cause(
                 "the weights are copies: the optimizer steps on others than those the loss uses",
-                "the optimizer's tensors and the model's differ in data_ptr()", 0.5,
+                "the optimizer's tensors and the model's differ in data_ptr()",
+                0.5,
             ),
             cause(
                 "the change is smaller than a weight's last bit",
@@ -118,7 +124,7 @@ def _still(run: Run, limits: Thresholds) -> Finding | None:
         fix="make the optimizer from this model's parameters, after the model is final",
         change={"rebuild_optimizer": True},
         confidence=0.9,
-    )  # fmt: skip
+    )
 
 
 def _idle(run: Run, limits: Thresholds) -> Finding | None:
@@ -139,7 +145,10 @@ def _idle(run: Run, limits: Thresholds) -> Finding | None:
         evidence=[
             evidence(
                 f"{share(part)} of the monitored steps had no backward pass and no gradient",
-                Key("gradient", ROOT, "num_backward"), step=int(idle[-1]), value=0, threshold=1,
+                Key("gradient", ROOT, "num_backward"),
+                step=int(idle[-1]),
+                value=0,
+                threshold=1,
             )
         ],
         explanation=(
@@ -149,14 +158,16 @@ def _idle(run: Run, limits: Thresholds) -> Finding | None:
         causes=[
             cause(
                 "backward() is called in some iterations only, step() in all",
-                "count both calls over ten iterations", 0.8,
+                "count both calls over ten iterations",
+                0.8,
             ),
             cause(
                 "zero_grad() stands between backward() and step()",
-                "p.grad is None just before step()", 0.4,
+                "p.grad is None just before step()",
+                0.4,
             ),
         ],
         fix="call loss.backward() before every optimizer.step(), zero_grad() before backward()",
         change={"backward_every_step": {"from": False, "to": True}},
         confidence=0.88,
-    )  # fmt: skip
+    )

@@ -51,6 +51,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     what = {
         "activation": f"the output of {origin}",
         "loss": "the loss, while all activations before it were finite",
+        "unseen": "the loss (tensors were not measured at that step)",
         "gradient": f"the gradient of {origin}, while the forward pass was finite",
     }.get(kind, f"the {kind} of {origin}")
     grew = growth > limits.non_finite_growth
@@ -67,12 +68,13 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         )
         change = changed("clamp_min", 0.0, 1e-8)
     else:
+        where = "" if origin == ROOT else f" and at {origin}"
         fix = (
-            f"look at the batch of step {begin} and at {origin}; skip steps whose gradients are "
-            "not finite"
+            f"look at the batch of step {begin}{where}; skip steps whose loss or gradients are not "
+            "finite"
         )
         change = {"skip_non_finite": {"from": False, "to": True}}
-    key = Key.scalar(run.loss.name) if kind == "loss" else Key(kind, origin, "num_nan")
+    key = Key.scalar(run.loss.name) if kind in {"loss", "unseen"} else Key(kind, origin, "num_nan")
     return finding(
         __name__,
         run,
@@ -135,7 +137,7 @@ def _origin(
     if forward:
         return min(forward, key=run.model.depth), "activation"
     if loss and loss[0] <= begin:
-        return ROOT, "loss"
+        return ROOT, "loss" if begin in run.steps_of("activation") else "unseen"
     backward = at_begin("gradient")
     if backward:
         return max(backward, key=run.model.depth), "gradient"
@@ -194,7 +196,7 @@ def _causes(kind: str, *, grew: bool, still: bool) -> list[object]:
             "a bad batch: NaN, Inf or absurd values in the data",
             "the batch of that step, run through the model as it was before, gives NaN again; "
             "torch.isfinite(batch).all() is False",
-            0.6 if kind == "activation" and not grew else 0.2,
+            0.6 if kind in {"activation", "unseen"} and not grew else 0.2,
         ),
         cause(
             "overflow of fp16 (largest value 65504)",

@@ -52,7 +52,10 @@ def check(run: Run, _limits: Thresholds) -> Finding | None:
         evidence=[
             evidence(
                 f"step {step}: {num(count)} elements of the input {site} are {word}, healthy is 0",
-                Key("input", site, stat), step=step, value=count, threshold=0,
+                Key("input", site, stat),
+                step=step,
+                value=count,
+                threshold=0,
             ),
             evidence(f"{len(bad_steps)} of the monitored steps had such a batch"),
         ],
@@ -64,7 +67,8 @@ def check(run: Run, _limits: Thresholds) -> Finding | None:
             cause("a broken sample in the data", "torch.isfinite over the dataset finds it", 0.7),
             cause(
                 "the preprocessing divides by zero (a constant feature, an empty image)",
-                "the raw sample is finite, the transformed one is not", 0.3,
+                "the raw sample is finite, the transformed one is not",
+                0.3,
             ),
         ],
         fix=(
@@ -73,4 +77,4 @@ def check(run: Run, _limits: Thresholds) -> Finding | None:
         ),
         change={"skip_non_finite_input": {"from": False, "to": True}},
         confidence=0.97,
-    )  # fmt: skip
+    )

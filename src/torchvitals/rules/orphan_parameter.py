@@ -32,10 +32,12 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     if len(run.monitored) < limits.wiring_checks:
         raise NotChecked(f"needs {limits.wiring_checks} monitored steps")
     trainable = run.model.trainable
-    missing = _without_gradient(run)
     outside = _without_optimizer(run)
     if len(outside) >= len(trainable):
-        outside = []  # the optimizer holds none at all: no_effective_step tells
+        return None  # the optimizer holds none at all: no_effective_step tells
+    missing = _without_gradient(run)
+    # Gradients that no optimizer takes up may be there without being measured.
+    missing = [p for p in missing if p not in outside]
     called = set(run.activation_order())
     unused = [p for p in missing if called and not _called(run, p, called)]
     cut_off = [p for p in missing if p not in unused]
@@ -97,8 +99,10 @@ def _cut_off(run: Run, sites: list[str]) -> Finding:
             evidence(
                 f"{len(sites)} of {len(run.model.trainable)} parameters had no gradient at any of "
                 f"{len(run.monitored)} monitored steps: {places(deepest)}",
-                Key("gradient", deepest[0], "missing"), step=int(run.monitored[-1]),
-                value=1, threshold=0,
+                Key("gradient", deepest[0], "missing"),
+                step=int(run.monitored[-1]),
+                value=1,
+                threshold=0,
             )
         ],
         explanation=(
@@ -108,12 +112,14 @@ def _cut_off(run: Run, sites: list[str]) -> Finding:
         causes=[
             cause(
                 f"a detach(), .data, torch.no_grad() or .item() after {module}",
-                f"the output of {module} has grad_fn None, or a tensor behind it has", 0.75,
+                f"the output of {module} has grad_fn None, or a tensor behind it has",
+                0.75,
             ),
             cause(
                 "its output is computed but does not enter the loss",
                 "the gradient of the loss with respect to its output is None although it has a "
-                "grad_fn", 0.25,
+                "grad_fn",
+                0.25,
             ),
         ],
         fix=(
@@ -122,7 +128,7 @@ def _cut_off(run: Run, sites: list[str]) -> Finding:
         ),
         change={"attach": list(deepest[:20])},
         confidence=0.95,
-    )  # fmt: skip
+    )
 
 
 def _outside(run: Run, sites: list[str], *, few: bool) -> Finding:
@@ -136,7 +142,8 @@ def _outside(run: Run, sites: list[str], *, few: bool) -> Finding:
             evidence(
                 f"{len(sites)} of {len(run.model.trainable)} parameters are in no parameter group "
                 f"of the optimizer: {places(sites)}",
-                Key("gradient", sites[0], "norm"), step=int(run.monitored[-1]),
+                Key("gradient", sites[0], "norm"),
+                step=int(run.monitored[-1]),
             )
         ],
         explanation=(
@@ -147,12 +154,14 @@ def _outside(run: Run, sites: list[str], *, few: bool) -> Finding:
                 "the optimizer was given only a part of the model, or was made before this part "
                 "was added",
                 "the block is missing from [p for g in optimizer.param_groups for p in "
-                "g['params']]", 0.8,
+                "g['params']]",
+                0.8,
             ),
             cause(
                 "they are meant to stay fixed",
                 "the script passes a subset on purpose; then requires_grad_(False) saves their "
-                "gradients too", 0.4 if not few else 0.2,
+                "gradients too",
+                0.4 if not few else 0.2,
             ),
         ],
         fix=(
@@ -161,7 +170,7 @@ def _outside(run: Run, sites: list[str], *, few: bool) -> Finding:
         ),
         change={"add_to_optimizer": list(sites[:20])},
         confidence=0.93 if few else 0.6,
-    )  # fmt: skip
+    )
 
 
 def _unused(run: Run, sites: list[str]) -> Finding:

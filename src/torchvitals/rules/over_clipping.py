@@ -17,7 +17,16 @@ from __future__ import annotations
 import numpy as np
 
 from torchvitals.record import ROOT, Finding, Key
-from torchvitals.rules.rule import ERROR, INFO, WARNING, NotChecked, cause, changed, evidence, finding
+from torchvitals.rules.rule import (
+    ERROR,
+    INFO,
+    WARNING,
+    NotChecked,
+    cause,
+    changed,
+    evidence,
+    finding,
+)
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import num, share
 from torchvitals.rules.thresholds import Thresholds
@@ -55,7 +64,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             evidence(
                 f"{share(part)} of the steps are clipped; norms are {num(typical)} times the limit "
                 f"{num(limit)}",
-                Key("gradient", ROOT, "clip_ratio"), step=int(ratios.steps[-1]), value=typical,
+                Key("gradient", ROOT, "clip_ratio"),
+                step=int(ratios.steps[-1]),
+                value=typical,
                 threshold=limits.clip_ratio,
             )
         ],
@@ -64,13 +75,18 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             "of their size: the limit, not the learning rate, sets how far each step goes."
         ),
         causes=[
-            cause("the limit is too low for this model",
-                  f"norms are around {num(target)} while the loss falls normally", 0.75),
-            cause("the gradients are too large",
-                  "the norm is far above 1 although the loss is a mean and inputs are normalised",
-                  0.3),
+            cause(
+                "the limit is too low for this model",
+                f"norms are around {num(target)} while the loss falls normally",
+                0.75,
+            ),
+            cause(
+                "the gradients are too large",
+                "the norm is far above 1 although the loss is a mean and inputs are normalised",
+                0.3,
+            ),
         ],
         fix=f"raise the limit from {num(limit)} to {num(target)} (the 90th percentile of the norms)",
         change=changed("max_norm", limit, target),
         confidence=0.9 if typical > limits.clip_ratio else 0.4,
-    )  # fmt: skip
+    )

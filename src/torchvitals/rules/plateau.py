@@ -20,7 +20,16 @@ from math import log
 import numpy as np
 
 from torchvitals.record import ROOT, Finding, Key
-from torchvitals.rules.rule import ERROR, INFO, WARNING, NotChecked, cause, changed, evidence, finding
+from torchvitals.rules.rule import (
+    ERROR,
+    INFO,
+    WARNING,
+    NotChecked,
+    cause,
+    changed,
+    evidence,
+    finding,
+)
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num, share
 from torchvitals.rules.thresholds import Thresholds
@@ -43,8 +52,10 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     annealed = run.lr and run.lr_now < 0.1 * run.lr_peak
     lr = run.lr_now
     if (stuck or guessing) and best > 0.8 * loss.now:
-        level = f"guessing among the classes, {num(guess)}" if guessing and guess else (
-            f"the start, {num(loss.start)}"
+        level = (
+            f"guessing among the classes, {num(guess)}"
+            if guessing and guess
+            else (f"the start, {num(loss.start)}")
         )
         return finding(
             __name__,
@@ -55,7 +66,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             evidence=[
                 evidence(
                     f"loss {num(loss.now)} after {run.last_step} steps, at the level of {level}",
-                    Key.scalar(loss.name), step=run.last_step, value=loss.now,
+                    Key.scalar(loss.name),
+                    step=run.last_step,
+                    value=loss.now,
                     threshold=(1 - limits.plateau_fallen) * loss.start,
                 )
             ],
@@ -64,19 +77,28 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 "the model has learned nothing about its targets."
             ),
             causes=[
-                cause("labels do not belong to the inputs (shuffled, misaligned, constant input)",
-                      "the model can't even overfit ten fixed samples whose labels you checked by "
-                      "eye", 0.45),
-                cause("the learning rate is far off",
-                      "runs with lr × 10 and lr ÷ 10 differ from this one", 0.35),
-                cause("no gradient gets through (dead units, saturation, vanishing)",
-                      "the gradient norms of the first layers are near zero", 0.3),
+                cause(
+                    "labels do not belong to the inputs (shuffled, misaligned, constant input)",
+                    "the model can't even overfit ten fixed samples whose labels you checked by "
+                    "eye",
+                    0.45,
+                ),
+                cause(
+                    "the learning rate is far off",
+                    "runs with lr × 10 and lr ÷ 10 differ from this one",
+                    0.35,
+                ),
+                cause(
+                    "no gradient gets through (dead units, saturation, vanishing)",
+                    "the gradient norms of the first layers are near zero",
+                    0.3,
+                ),
             ],
             fix="overfit ten samples first: if that fails, check inputs and labels; otherwise raise "
-                f"lr from {num(lr)} to {num(nice(lr * 3))}",
+            f"lr from {num(lr)} to {num(nice(lr * 3))}",
             change=changed("lr", lr, nice(lr * 3)),
             confidence=0.6,
-        )  # fmt: skip
+        )
     if annealed or loss.direction.word != "flat" or loss.now < limits.solved_share * loss.start:
         return None
     return finding(
@@ -88,7 +110,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         evidence=[
             evidence(
                 f"no change of the loss beyond its noise in the last fifth (level {num(loss.now)})",
-                Key.scalar(loss.name), step=run.last_step, value=loss.now,
+                Key.scalar(loss.name),
+                step=run.last_step,
+                value=loss.now,
             ),
             evidence(f"it had fallen by {share(max(loss.fallen, 0.0))} before"),
         ],
@@ -97,19 +121,25 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             f"{share(lr / run.lr_peak) if run.lr else '100 %'} of its peak."
         ),
         causes=[
-            cause("the noise of the gradient keeps it from going lower at this rate",
-                  "lowering lr by 3 lets the loss fall at once", 0.5),
-            cause("the model has learned what it can (capacity, data)",
-                  "a larger model gets lower on the same data", 0.4),
+            cause(
+                "the noise of the gradient keeps it from going lower at this rate",
+                "lowering lr by 3 lets the loss fall at once",
+                0.5,
+            ),
+            cause(
+                "the model has learned what it can (capacity, data)",
+                "a larger model gets lower on the same data",
+                0.4,
+            ),
         ],
         fix=f"lower lr from {num(lr)} to {num(nice(lr / 3))}, or stop here",
         change=changed("lr", lr, nice(lr / 3)),
         confidence=0.4,
-    )  # fmt: skip
+    )
 
 
 def trivial_loss(run: Run) -> float | None:
-    """ln C where the number of classes of the criterion is known."""
+    """Ln C where the number of classes of the criterion is known."""
     for fn in ("cross_entropy", "nll_loss"):
         classes = run.line("criterion", fn, "num_classes")
         if classes and classes.values[-1] >= 2 and _mean_reduced(run, fn):

@@ -39,7 +39,10 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             continue
         now = float(np.median(line.last(8)))
         if now > limits.saturation_share:
-            found[site] = now, int(line.steps[int(np.argmax(line.values > limits.saturation_share))])
+            found[site] = (
+                now,
+                int(line.steps[int(np.argmax(line.values > limits.saturation_share))]),
+            )
     if not found:
         return None
     sites = sorted(found, key=run.model.depth)
@@ -56,8 +59,10 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             evidence(
                 f"{share(found[site][0])} of the outputs of {site} are at the ends, healthy is below "
                 f"{share(limits.saturation_share)}",
-                Key("activation", site, "saturated_frac"), step=run.last_step,
-                value=found[site][0], threshold=limits.saturation_share,
+                Key("activation", site, "saturated_frac"),
+                step=run.last_step,
+                value=found[site][0],
+                threshold=limits.saturation_share,
             )
             for site in sites[:3]
         ],
@@ -67,12 +72,21 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             + ": their slope is zero there, and hardly any gradient passes."
         ),
         causes=[
-            cause("inputs that are not normalised", "the input's std is far above 1",
-                  0.6 if from_start else 0.2),
-            cause("weights initialised too large", "the weights' std is far above 1/√fan_in",
-                  0.5 if from_start else 0.2),
-            cause("weights that grew (learning rate too high)",
-                  "saturation came later, with growing weight norms", 0.1 if from_start else 0.7),
+            cause(
+                "inputs that are not normalised",
+                "the input's std is far above 1",
+                0.6 if from_start else 0.2,
+            ),
+            cause(
+                "weights initialised too large",
+                "the weights' std is far above 1/√fan_in",
+                0.5 if from_start else 0.2,
+            ),
+            cause(
+                "weights that grew (learning rate too high)",
+                "saturation came later, with growing weight norms",
+                0.1 if from_start else 0.7,
+            ),
         ],
         fix=(
             "normalise the inputs to mean 0 and std 1, initialise with Xavier, or put a "
@@ -80,4 +94,4 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         ),
         change={"normalise_input": True, "init": {sites[0]: "xavier"}},
         confidence=0.8,
-    )  # fmt: skip
+    )

@@ -19,7 +19,16 @@ import numpy as np
 
 from torchvitals.curves import recognise
 from torchvitals.record import Finding, Key
-from torchvitals.rules.rule import ERROR, INFO, WARNING, NotChecked, cause, changed, evidence, finding
+from torchvitals.rules.rule import (
+    ERROR,
+    INFO,
+    WARNING,
+    NotChecked,
+    cause,
+    changed,
+    evidence,
+    finding,
+)
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num, share
 from torchvitals.rules.table import Line
@@ -61,20 +70,31 @@ def _zero(run: Run, line: Line, limits: Thresholds) -> Finding | None:
     before = float(line.values.max())
     target = before if before > 0 else 1e-3
     return finding(
-        __name__, run, severity=ERROR, sites=["learning rate"], first_step=since,
+        __name__,
+        run,
+        severity=ERROR,
+        sites=["learning rate"],
+        first_step=since,
         evidence=[
             evidence(f"lr is 0 since step {since}", _key(run), step=since, value=0, threshold=0)
         ],
         explanation=f"The learning rate is 0 since step {since}: nothing is learned any more.",
         causes=[
-            cause("the schedule has reached its end before the training has",
-                  "its total number of steps is smaller than that of the run", 0.7),
-            cause("the rate was set to 0, or a warm-up multiplies by 0",
-                  "the scheduler's base_lrs are 0, or its lambda returns 0", 0.4),
+            cause(
+                "the schedule has reached its end before the training has",
+                "its total number of steps is smaller than that of the run",
+                0.7,
+            ),
+            cause(
+                "the rate was set to 0, or a warm-up multiplies by 0",
+                "the scheduler's base_lrs are 0, or its lambda returns 0",
+                0.4,
+            ),
         ],
         fix=f"let the schedule last to the end of the run, or set lr from 0 to {num(target)}",
-        change=changed("lr", 0.0, target), confidence=0.9,
-    )  # fmt: skip
+        change=changed("lr", 0.0, target),
+        confidence=0.9,
+    )
 
 
 def _jump(run: Run, line: Line, limits: Thresholds) -> Finding | None:
@@ -85,13 +105,19 @@ def _jump(run: Run, line: Line, limits: Thresholds) -> Finding | None:
         if before > 0 and calm and values[at] > limits.schedule_jump * before:
             step, factor = int(line.steps[at]), float(values[at] / values[at - 1])
             return finding(
-                __name__, run, severity=ERROR if values[-1] >= values[at] * 0.5 else WARNING,
-                sites=["learning rate"], first_step=step,
+                __name__,
+                run,
+                severity=ERROR if values[-1] >= values[at] * 0.5 else WARNING,
+                sites=["learning rate"],
+                first_step=step,
                 evidence=[
                     evidence(
                         f"lr jumped from {num(values[at - 1])} to {num(values[at])} at step {step}, "
                         f"×{num(factor)}",
-                        _key(run), step=step, value=values[at], threshold=limits.schedule_jump,
+                        _key(run),
+                        step=step,
+                        value=values[at],
+                        threshold=limits.schedule_jump,
                     )
                 ],
                 explanation=(
@@ -100,14 +126,21 @@ def _jump(run: Run, line: Line, limits: Thresholds) -> Finding | None:
                     "about by the new one."
                 ),
                 causes=[
-                    cause("a schedule or a callback sets the rate to a wrong value",
-                          f"print the scheduler's rate around step {step}", 0.7),
-                    cause("a scheduler was made anew (resume, second phase) and forgot its base",
-                          "its base_lrs differ from the rate before", 0.3),
+                    cause(
+                        "a schedule or a callback sets the rate to a wrong value",
+                        f"print the scheduler's rate around step {step}",
+                        0.7,
+                    ),
+                    cause(
+                        "a scheduler was made anew (resume, second phase) and forgot its base",
+                        "its base_lrs differ from the rate before",
+                        0.3,
+                    ),
                 ],
                 fix=f"hold lr at {num(values[at - 1])} instead of {num(values[at])} from step {step} on",
-                change=changed("lr", float(values[at]), float(values[at - 1])), confidence=0.92,
-            )  # fmt: skip
+                change=changed("lr", float(values[at]), float(values[at - 1])),
+                confidence=0.92,
+            )
     return None
 
 
@@ -117,20 +150,29 @@ def _gone(run: Run, line: Line, limits: Thresholds) -> Finding | None:
     low = line.values[top:] < limits.schedule_gone * peak
     if not low.any() or not low[-1]:
         return None
-    since = int(line.steps[top:][np.flatnonzero(~low)[-1] + 1]) if (~low).any() else int(line.steps[top])
+    since = (
+        int(line.steps[top:][np.flatnonzero(~low)[-1] + 1])
+        if (~low).any()
+        else int(line.steps[top])
+    )
     planned = run.total_steps
     length = planned if planned is not None else run.last_step
     spent = run.last_step - since
     if spent < limits.schedule_gone_steps or since > (1.0 - limits.schedule_gone_share) * length:
         return None
     return finding(
-        __name__, run, severity=ERROR if planned is not None or run.ended else WARNING,
-        sites=["learning rate"], first_step=since,
+        __name__,
+        run,
+        severity=ERROR if planned is not None or run.ended else WARNING,
+        sites=["learning rate"],
+        first_step=since,
         evidence=[
             evidence(
                 f"lr is below {share(limits.schedule_gone)} of its peak {num(peak)} since step "
                 f"{since} (now {num(line.values[-1])}), with {length - since} of {length} steps to go",
-                _key(run), step=since, value=float(line.values[-1]),
+                _key(run),
+                step=since,
+                value=float(line.values[-1]),
                 threshold=limits.schedule_gone * peak,
             )
         ],
@@ -139,19 +181,27 @@ def _gone(run: Run, line: Line, limits: Thresholds) -> Finding | None:
             "most of the training runs with a rate that teaches nothing."
         ),
         causes=[
-            cause("scheduler.step() is called per batch, but the schedule counts epochs",
-                  "the rate changes in every step; T_max, step_size or gamma were meant for epochs",
-                  0.75),
-            cause("the schedule's length is shorter than the training",
-                  "its total steps are fewer than those of the run", 0.3),
+            cause(
+                "scheduler.step() is called per batch, but the schedule counts epochs",
+                "the rate changes in every step; T_max, step_size or gamma were meant for epochs",
+                0.75,
+            ),
+            cause(
+                "the schedule's length is shorter than the training",
+                "its total steps are fewer than those of the run",
+                0.3,
+            ),
         ],
         fix=(
             "call scheduler.step() once per epoch, or give the schedule the number of steps: "
             f"{length} instead of about {since}; lr stays at {num(peak)} until then"
         ),
-        change={**changed("schedule_steps", since, length), **changed("lr", float(line.values[-1]), peak)},
+        change={
+            **changed("schedule_steps", since, length),
+            **changed("lr", float(line.values[-1]), peak),
+        },
         confidence=0.9,
-    )  # fmt: skip
+    )
 
 
 def _long_warm_up(run: Run, line: Line, limits: Thresholds) -> Finding | None:
@@ -163,22 +213,32 @@ def _long_warm_up(run: Run, line: Line, limits: Thresholds) -> Finding | None:
         return None
     good = int(nice(limits.schedule_warm_up * length))
     return finding(
-        __name__, run, severity=INFO, sites=["learning rate"], first_step=run.first_step,
+        __name__,
+        run,
+        severity=INFO,
+        sites=["learning rate"],
+        first_step=run.first_step,
         last_step=found.peak_step,
         evidence=[
             evidence(
                 f"the warm-up takes {found.warmup_steps} of {length} steps, usual is up to "
                 f"{share(limits.schedule_warm_up)}",
-                _key(run), step=found.peak_step, value=found.warmup_steps / length,
+                _key(run),
+                step=found.peak_step,
+                value=found.warmup_steps / length,
                 threshold=limits.schedule_warm_up,
             )
         ],
         explanation="A long warm-up spends much of the training at small rates.",
         causes=[
-            cause("the warm-up was set in steps for a longer run",
-                  "the config's warm-up steps belong to another total", 0.6),
+            cause(
+                "the warm-up was set in steps for a longer run",
+                "the config's warm-up steps belong to another total",
+                0.6,
+            ),
             cause("it is meant so (a fragile model)", "a shorter one diverges", 0.4),
         ],
         fix=f"shorten the warm-up from {found.warmup_steps} to {good} steps",
-        change=changed("warmup_steps", found.warmup_steps, good), confidence=0.5,
-    )  # fmt: skip
+        change=changed("warmup_steps", found.warmup_steps, good),
+        confidence=0.5,
+    )

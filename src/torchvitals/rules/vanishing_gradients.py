@@ -41,8 +41,10 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     flow = gradient_flow(run)
     if flow is not None:
         rms = flow.rms[flow.rms > 0]
-        if len(rms) and 0 < flow.first < limits.vanishing_first and (
-            flow.ratio < limits.vanishing_ratio and flow.steady > 0.3
+        if (
+            len(rms)
+            and 0 < flow.first < limits.vanishing_first
+            and (flow.ratio < limits.vanishing_ratio and flow.steady > 0.3)
         ):
             return _with_depth(run, flow, limits)
         if len(rms) >= 0.5 * len(flow.rms) and np.median(rms) < limits.vanishing_rms:
@@ -53,32 +55,46 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
 def _causes(run: Run) -> list[object]:
     squashing = run.model.has_type("Sigmoid", "Tanh")
     return [
-        cause("saturating activations (sigmoid, tanh) in a deep stack",
-              "replacing them by ReLU or GELU brings the first layers' gradients back",
-              0.7 if squashing else 0.1),
-        cause("weights initialised too small for the depth",
-              "the activations' standard deviation falls from layer to layer", 0.4),
-        cause("no residual connections and no normalisation in a deep model",
-              "a normalisation layer after each layer evens the gradients out",
-              0.5 if not run.model.has_norms else 0.15),
-    ]  # fmt: skip
+        cause(
+            "saturating activations (sigmoid, tanh) in a deep stack",
+            "replacing them by ReLU or GELU brings the first layers' gradients back",
+            0.7 if squashing else 0.1,
+        ),
+        cause(
+            "weights initialised too small for the depth",
+            "the activations' standard deviation falls from layer to layer",
+            0.4,
+        ),
+        cause(
+            "no residual connections and no normalisation in a deep model",
+            "a normalisation layer after each layer evens the gradients out",
+            0.5 if not run.model.has_norms else 0.15,
+        ),
+    ]
 
 
 def _with_depth(run: Run, flow: Flow, limits: Thresholds) -> Finding:
     stuck = not run.loss or run.loss.fallen < 0.3
     weak = [s for s, r in zip(flow.sites, flow.rms, strict=True) if r < 0.01 * flow.last]
     return finding(
-        __name__, run, severity=ERROR if stuck else WARNING, sites=weak or flow.sites[:1],
+        __name__,
+        run,
+        severity=ERROR if stuck else WARNING,
+        sites=weak or flow.sites[:1],
         first_step=run.first_step,
         evidence=[
             evidence(
                 f"gradient RMS {num(flow.first)} in the first layers, {num(flow.last)} in the last: "
                 f"{share(flow.ratio)}, healthy is above {share(limits.vanishing_ratio)}",
-                Key("gradient", flow.sites[0], "rms"), step=run.last_step, value=flow.ratio,
+                Key("gradient", flow.sites[0], "rms"),
+                step=run.last_step,
+                value=flow.ratio,
                 threshold=limits.vanishing_ratio,
             ),
-            evidence(f"{len(weak)} of {len(flow.sites)} weights get less than 1 % of the last "
-                     f"layer's gradient: {places(weak)}"),
+            evidence(
+                f"{len(weak)} of {len(flow.sites)} weights get less than 1 % of the last "
+                f"layer's gradient: {places(weak)}"
+            ),
         ],
         explanation=(
             f"The gradient shrinks on its way back: {flow.sites[0]} gets {num(flow.first)}, "
@@ -91,30 +107,39 @@ def _with_depth(run: Run, flow: Flow, limits: Thresholds) -> Finding:
         ),
         change={"activation": {"from": "Sigmoid", "to": "ReLU"}, "normalise": True},
         confidence=min(0.95, 0.6 + 0.05 * -np.log10(max(flow.ratio, 1e-12))),
-    )  # fmt: skip
+    )
 
 
 def _everywhere(run: Run, flow: Flow, limits: Thresholds) -> Finding:
     middle = float(np.median(flow.rms[flow.rms > 0]))
     return finding(
-        __name__, run, severity=WARNING, sites=flow.sites[:20], first_step=run.first_step,
+        __name__,
+        run,
+        severity=WARNING,
+        sites=flow.sites[:20],
+        first_step=run.first_step,
         evidence=[
             evidence(
                 f"the median weight's gradient RMS is {num(middle)}, healthy is above "
                 f"{num(limits.vanishing_rms)}",
-                Key("gradient", flow.sites[0], "rms"), step=run.last_step, value=middle,
+                Key("gradient", flow.sites[0], "rms"),
+                step=run.last_step,
+                value=middle,
                 threshold=limits.vanishing_rms,
             )
         ],
         explanation="Gradients are near zero in all layers, though the loss is not solved.",
         causes=[
             *_causes(run),
-            cause("the loss is scaled down (divided by a large number)",
-                  "the loss's own value is tiny as well", 0.3),
+            cause(
+                "the loss is scaled down (divided by a large number)",
+                "the loss's own value is tiny as well",
+                0.3,
+            ),
         ],
         fix="check the loss's scale, then normalise and re-initialise the layers",
         confidence=0.6,
-    )  # fmt: skip
+    )
 
 
 def _through_time(run: Run, limits: Thresholds) -> Finding | None:
@@ -130,12 +155,18 @@ def _through_time(run: Run, limits: Thresholds) -> Finding | None:
         radius = float(sizes.typical(8)[sizes.sites.index(site)]) * sqrt(shape[-1])
         if radius < limits.recurrent_radius:
             return finding(
-                __name__, run, severity=WARNING, sites=[site], first_step=run.first_step,
+                __name__,
+                run,
+                severity=WARNING,
+                sites=[site],
+                first_step=run.first_step,
                 evidence=[
                     evidence(
                         f"{site} has a spectral radius of about {num(radius)}: after 20 steps "
                         f"{num(radius**20)} of a signal is left",
-                        Key("parameter", site, "rms"), step=run.last_step, value=radius,
+                        Key("parameter", site, "rms"),
+                        step=run.last_step,
+                        value=radius,
                         threshold=limits.recurrent_radius,
                     )
                 ],
@@ -144,12 +175,19 @@ def _through_time(run: Run, limits: Thresholds) -> Finding | None:
                     "back over many time steps, and the loss stands still."
                 ),
                 causes=[
-                    cause("the recurrent matrix was initialised too small",
-                          "an orthogonal initialisation (radius 1) learns", 0.7),
-                    cause("the sequences are too long for a plain RNN",
-                          "an LSTM or GRU learns the same data", 0.5),
+                    cause(
+                        "the recurrent matrix was initialised too small",
+                        "an orthogonal initialisation (radius 1) learns",
+                        0.7,
+                    ),
+                    cause(
+                        "the sequences are too long for a plain RNN",
+                        "an LSTM or GRU learns the same data",
+                        0.5,
+                    ),
                 ],
                 fix=f"initialise {site} orthogonally (nn.init.orthogonal_), or use an LSTM",
-                change={"init": {site: "orthogonal"}}, confidence=0.7,
-            )  # fmt: skip
+                change={"init": {site: "orthogonal"}},
+                confidence=0.7,
+            )
     return None
