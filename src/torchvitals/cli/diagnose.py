@@ -38,8 +38,8 @@ def command(
     """Say what is wrong with a run: the cause first, its evidence, and what to do.
 
     RUN is a run's folder, its file, or a name under ./runs. Symptoms stand under the cause that
-    explains them. Rules that could not judge are listed, with how to enable them in --json. Limits come
-    from pyproject.toml ([tool.torchvitals.thresholds]) and --threshold.
+    explains them. Rules that could not judge are listed, with how to enable them in --json. Limits
+    come from pyproject.toml ([tool.torchvitals.thresholds]) and --threshold.
 
     Exits with 1 when there is an error-level finding.
     """

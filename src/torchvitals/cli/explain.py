@@ -1,4 +1,4 @@
-"""`vitals explain`: the page of a rule: what it means, how it is judged, what else looks like it."""
+"""`vitals explain`: the page of a rule: what it means, how it is judged, what looks like it."""
 
 from __future__ import annotations
 

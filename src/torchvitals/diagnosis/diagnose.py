@@ -96,8 +96,8 @@ def judge(
             unchecked.append(Unchecked(name=rule.name, reason=str(reason)))
         except Exception as error:
             log.debug("torchvitals: rule %s failed", rule.name, exc_info=True)
-            reason = f"the rule failed: {type(error).__name__}: {error}"
-            unchecked.append(Unchecked(name=rule.name, reason=reason))
+            text = f"the rule failed: {type(error).__name__}: {error}"
+            unchecked.append(Unchecked(name=rule.name, reason=text))
         else:
             if one is not None:
                 found.append(one)

@@ -1,9 +1,9 @@
 """`group`: symptoms under their cause, the worst cause first.
 
-`EXPLAINS` is the table "A explains B". It is read from causes to symptoms: an edge holds when A began
-no later than B (within `SLACK` monitored steps), unless the pair is listed in `WHENEVER`. The rules in
-`ORDER` go from the most fundamental (wiring, data) to what follows from anything else (the loss);
-edges only go down that list, so that there are no circles.
+`EXPLAINS` is the table "A explains B". It is read from causes to symptoms: an edge holds when A
+began no later than B (within `SLACK` monitored steps), unless the pair is listed in `WHENEVER`.
+The rules in `ORDER` go from the most fundamental (wiring, data) to what follows from anything
+else (the loss); edges only go down that list, so that there are no circles.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STANDSTILL = (
 ANYTHING = tuple(dict.fromkeys((*BLOW_UP, *STANDSTILL)))
 
 EXPLAINS: dict[str, tuple[str, ...]] = {
-    "no_effective_step": STANDSTILL + ("input_ignored", "loss_at_start"),
+    "no_effective_step": (*STANDSTILL, "input_ignored", "loss_at_start"),
     "orphan_parameter": ("frozen_layer", "plateau", "unbalanced_rotation", "update_ratio",
                          "dormant_units", "vanishing_gradients", "rank_collapse"),
     "gradients_not_cleared": ("lr_too_high", "schedule_fault", "overfitting", *BLOW_UP),
@@ -61,7 +61,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
                          "over_clipping", "class_imbalance", "dormant_units"),
     "summed_loss": ("loss_at_start", "lr_too_high", *BLOW_UP),
     "non_finite_input": ("lr_too_high", "amp_overflow", *BLOW_UP),
-    "input_ignored": ANYTHING + ("overfitting", "lr_too_high", "bad_init"),
+    "input_ignored": (*ANYTHING, "overfitting", "lr_too_high", "bad_init"),
     "input_scale": ("lr_too_high", *ANYTHING),
     "class_imbalance": ("plateau", "input_ignored", "loss_spike", "gradient_spike"),
     "repeated_batches": ("overfitting", "leakage", "plateau"),
@@ -81,13 +81,15 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "adam_variance_lag": ("loss_spike", "gradient_spike", "tensor_spike", "divergence",
                           "update_ratio", "update_not_descent"),
     "batch_too_small": ("oscillation", "plateau"),
-    "lr_too_high": BLOW_UP + ("input_ignored",),
-    "lr_too_low": ("plateau", "update_ratio", "frozen_layer", "unbalanced_rotation", "input_ignored"),
+    "lr_too_high": (*BLOW_UP, "input_ignored"),
+    "lr_too_low": ("plateau", "update_ratio", "frozen_layer", "unbalanced_rotation",
+                   "input_ignored"),
     "weight_blow_up": ("activation_scale", "saturation", "exploding_gradients", "loss_spike",
                        "divergence", "non_finite", "massive_activations", "gradient_spike",
                        "tensor_spike", "logit_drift", "plateau", "dead_units", "update_ratio"),
     "activation_scale": ("saturation", "vanishing_gradients", "exploding_gradients", "plateau",
-                         "massive_activations", "dead_units", "update_ratio", "unbalanced_rotation"),
+                         "massive_activations", "dead_units", "update_ratio",
+                         "unbalanced_rotation"),
     "saturation": ("vanishing_gradients", "plateau", "frozen_layer", "update_ratio",
                    "unbalanced_rotation", "dormant_units"),
     "dead_units": ("vanishing_gradients", "plateau", "frozen_layer", "dormant_units", "loss_spike",
@@ -108,14 +110,15 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "divergence": ("plateau", "oscillation"),
     "leakage": ("repeated_batches",),
 }  # fmt: skip
-"""What each ailment brings with it. Pairs that go up `ORDER` are left out when the table is read."""
+"""What each ailment brings with it. Pairs that go up `ORDER` are not read."""
 
 WHENEVER = frozenset(
-    {"no_effective_step", "orphan_parameter", "gradients_not_cleared", "wrong_loss_input", "summed_loss",
-     "input_scale", "input_ignored", "bad_init", "lr_too_high", "lr_too_low", "over_clipping",
-     "over_regularised", "adam_eps_dominates", "lost_updates", "class_imbalance", "vanishing_gradients"}
+    {"no_effective_step", "orphan_parameter", "gradients_not_cleared", "wrong_loss_input",
+     "summed_loss", "input_scale", "input_ignored", "bad_init", "lr_too_high", "lr_too_low",
+     "over_clipping", "over_regularised", "adam_eps_dominates", "lost_updates", "class_imbalance",
+     "vanishing_gradients"}
 )  # fmt: skip
-"""Ailments that are there all the time: when they were first seen says nothing of what they cause."""
+"""Ailments that are there all the time: when they were first seen says nothing."""
 
 _PLACE = {name: at for at, name in enumerate(ORDER)}
 

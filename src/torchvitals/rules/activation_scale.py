@@ -2,14 +2,15 @@
 
 **Shows as** activations whose standard deviation doubles, or halves, with every layer.
 
-**Why it hurts**: after ten layers it is a factor of a thousand: saturation, vanishing or exploding
-gradients follow.
+**Why it hurts**: after ten layers it is a factor of a thousand: saturation, vanishing or
+exploding gradients follow.
 
-**Judged by** the RMS of the outputs of weight layers by depth at the first monitored steps: a factor
-outside 0.5 … 2 a layer over at least four layers, compounding to more than 30. Source: CHECKS 27.
+**Judged by** the RMS of the outputs of weight layers by depth at the first monitored steps: a
+factor outside 0.5 … 2 a layer over at least four layers, compounding to more than 30. Source:
+CHECKS 27.
 
-**Known false alarms**: residual streams grow slowly with depth; models that normalise are judged by the
-same limits and rarely reach them.
+**Known false alarms**: residual streams grow slowly with depth; models that normalise are judged
+by the same limits and rarely reach them.
 """
 
 from __future__ import annotations

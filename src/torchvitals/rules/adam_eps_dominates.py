@@ -5,7 +5,8 @@
 **Why it hurts**: Adam's scaling is switched off, and steps are far smaller than the learning rate
 says.
 
-**Judged by** the median over the weights of median √v̂/ε: below 10, over the last looks at the moments.
+**Judged by** the median over the weights of median √v̂/ε: below 10, over the last looks at the
+moments.
 
 **Known false alarms**: a solved problem has gradients near nothing, and is exempt.
 """

@@ -5,11 +5,11 @@
 **Why it hurts**: a head that always looks at one place learns nothing more; low entropy goes with
 instability.
 
-**Judged by** each head's mean entropy: below a tenth of what it was at first and falling, or below
-0.05 nats from the start. Source: Zhai et al. 2023 (σReparam).
+**Judged by** each head's mean entropy: below a tenth of what it was at first and falling, or
+below 0.05 nats from the start. Source: Zhai et al. 2023 (σReparam).
 
-**Known false alarms**: heads that copy from the previous token have low entropy by design; single heads
-are information.
+**Known false alarms**: heads that copy from the previous token have low entropy by design; single
+heads are information.
 """
 
 from __future__ import annotations

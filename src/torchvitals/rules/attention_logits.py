@@ -2,10 +2,11 @@
 
 **Shows as** a largest q·k/√d above 100 in some heads.
 
-**Why it hurts**: the softmax becomes a hard choice with no gradient; training diverges soon after.
+**Why it hurts**: the softmax becomes a hard choice with no gradient; training diverges soon
+after.
 
-**Judged by** the largest logit of each head over the last monitored steps: above 100. Source: Dehghani
-et al. 2023 (ViT-22B), Wortsman et al. 2023.
+**Judged by** the largest logit of each head over the last monitored steps: above 100. Source:
+Dehghani et al. 2023 (ViT-22B), Wortsman et al. 2023.
 
 **Known false alarms**: heads that attend to one token on purpose stay well below.
 """
@@ -72,7 +73,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             ),
             cause("the learning rate is too high", "a lower rate slows the growth", 0.3),
         ],
-        fix="normalise queries and keys (QK-norm: LayerNorm or RMSNorm over the head dimension), or "
+        fix="normalise queries and keys (QK-norm: LayerNorm or RMSNorm over the head "
+        "dimension), or "
         f"scale the query and key weights by {num((10 / worst) ** 0.5)}",
         change={"qk_norm": {"from": False, "to": True}, "qk_scale": (10 / worst) ** 0.5},
         confidence=0.85,

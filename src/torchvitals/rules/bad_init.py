@@ -1,17 +1,17 @@
 """Weights began at values they can't learn from.
 
-**Shows as** units that stay copies of each other, a first loss far above guessing, activations that
-explode or vanish from the first step.
+**Shows as** units that stay copies of each other, a first loss far above guessing, activations
+that explode or vanish from the first step.
 
-**Why it hurts**: identical units get identical gradients for ever; weights far too large saturate or
-blow up what follows.
+**Why it hurts**: identical units get identical gradients for ever; weights far too large saturate
+or blow up what follows.
 
 **Judged by** the first monitored step: rows of a weight identical to other rows (symmetry), or a
-standard deviation more than 3 times that of Kaiming's initialisation (√(2/fan_in)), or less than a
-hundredth of it in most layers. Source: Glorot & Bengio 2010, He et al. 2015, CHECKS 28.
+standard deviation more than 3 times that of Kaiming's initialisation (√(2/fan_in)), or less than
+a hundredth of it in most layers. Source: Glorot & Bengio 2010, He et al. 2015, CHECKS 28.
 
-**Known false alarms**: single layers that begin at zero on purpose (LoRA, zero-initialised residual
-branches, heads) and embeddings are exempt.
+**Known false alarms**: single layers that begin at zero on purpose (LoRA, zero-initialised
+residual branches, heads) and embeddings are exempt.
 """
 
 from __future__ import annotations

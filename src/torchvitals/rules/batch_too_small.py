@@ -2,14 +2,14 @@
 
 **Shows as** a gradient noise scale many times the batch size.
 
-**Why it hurts**: most of each step is noise; the same samples in larger batches with a larger rate are
-about as good and faster.
+**Why it hurts**: most of each step is noise; the same samples in larger batches with a larger
+rate are about as good and faster.
 
-**Judged by** the noise scale estimated from micro-batches: more than ten times the batch, over the last
-eight looks. Source: McCandlish et al. 2018, CHECKS 53.
+**Judged by** the noise scale estimated from micro-batches: more than ten times the batch, over
+the last eight looks. Source: McCandlish et al. 2018, CHECKS 53.
 
-**Known false alarms**: late in training the noise scale always grows; it is information unless the loss
-swings.
+**Known false alarms**: late in training the noise scale always grows; it is information unless
+the loss swings.
 """
 
 from __future__ import annotations

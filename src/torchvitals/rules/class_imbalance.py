@@ -2,12 +2,14 @@
 
 **Shows as** a loss that falls at once to a low level, while rare classes are never predicted.
 
-**Why it hurts**: always answering the frequent class is almost right; the rare ones are not learned.
+**Why it hurts**: always answering the frequent class is almost right; the rare ones are not
+learned.
 
-**Judged by** the share of the most frequent target: above 90 % with two to twenty classes; or losses by
-category that are ten times apart. Source: CHECKS 48.
+**Judged by** the share of the most frequent target: above 90 % with two to twenty classes; or
+losses by category that are ten times apart. Source: CHECKS 48.
 
-**Known false alarms**: language models have frequent tokens: more than twenty classes are not judged.
+**Known false alarms**: language models have frequent tokens: more than twenty classes are not
+judged.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def _targets(run: Run, limits: Thresholds) -> Finding | None:
             first_step=int(line.steps[0]),
             evidence=[
                 evidence(
-                    f"{share(top)} of the targets are one class of {num(num_classes)}, even would be "
+                    f"{share(top)} of the targets are one class of {num(num_classes)}, even "
+                    "would be "
                     f"{share(1 / num_classes)}",
                     Key("criterion", fn, "top_target_frac"),
                     step=int(line.steps[-1]),
@@ -62,14 +65,16 @@ def _targets(run: Run, limits: Thresholds) -> Finding | None:
                 evidence(f"the rarest class has {share(least)}"),
             ],
             explanation=(
-                f"{share(top)} of the labels are the same class: a model that always says so is right "
+                f"{share(top)} of the labels are the same class: a model that always says so is "
+                "right "
                 f"{share(top)} of the time and has learned nothing."
             ),
             causes=[
                 cause("the data are imbalanced", "the label histogram of the whole set", 0.85),
                 cause("labels are wrong (a default value)", "samples of the class by eye", 0.2),
             ],
-            fix=f"weight the rare classes by up to {num(weight)} (weight= of the loss), or sample evenly "
+            fix=f"weight the rare classes by up to {num(weight)} (weight= of the loss), or "
+            "sample evenly "
             "(WeightedRandomSampler); judge by balanced accuracy",
             change={"class_weight": {"rare": weight}},
             confidence=0.85,

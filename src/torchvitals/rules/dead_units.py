@@ -2,15 +2,15 @@
 
 **Shows as** outputs of a ReLU-like layer that are zero for every sample of many batches.
 
-**Why it hurts**: a unit that never fires gets no gradient and stays dead; the layer is smaller than it
-looks.
+**Why it hurts**: a unit that never fires gets no gradient and stays dead; the layer is smaller
+than it looks.
 
-**Judged by** the share of units active in fewer than 1 % of the rows **over many batches**: more than
-half of a layer. A layer that is zero everywhere for three monitored steps counts at once. 70 % zeros in
-one batch are normal and not counted. Source: DeepDiagnosis's false alarms, CHECKS 24.
+**Judged by** the share of units active in fewer than 1 % of the rows **over many batches**: more
+than half of a layer. A layer that is zero everywhere for three monitored steps counts at once. 70
+% zeros in one batch are normal and not counted. Source: DeepDiagnosis's false alarms, CHECKS 24.
 
-**Known false alarms**: very wide sparse layers on few classes. Functional activations (`F.relu`) are
-not modules and are not seen.
+**Known false alarms**: very wide sparse layers on few classes. Functional activations (`F.relu`)
+are not modules and are not seen.
 """
 
 from __future__ import annotations
@@ -96,10 +96,12 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             ),
         ],
         fix=(
-            f"initialise the layer before {sites[0]}{f' ({feeding})' if feeding else ''} afresh with "
+            f"initialise the layer before {sites[0]}{f' ({feeding})' if feeding else ''} afresh "
+            "with "
             "bias 0 and Kaiming weights, or use LeakyReLU(0.01)"
             if from_start
-            else f"lower lr from {num(lr)} to {num(nice(lr / 5))} or warm up, and use LeakyReLU(0.01)"
+            else f"lower lr from {num(lr)} to {num(nice(lr / 5))} or warm up, and use "
+            "LeakyReLU(0.01)"
         ),
         change=(
             {"init": {feeding or sites[0]: "kaiming, bias 0"}}

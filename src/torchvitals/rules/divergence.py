@@ -4,8 +4,8 @@
 
 **Why it hurts**: the weights are worse than they were; every further step costs time.
 
-**Judged by** the level of the last steps against the best level so far: twice as high in two blocks of
-the curve running.
+**Judged by** the level of the last steps against the best level so far: twice as high in two
+blocks of the curve running.
 
 **Known false alarms**: several losses, or losses that may be negative, are not judged; near zero
 (below 1 % of the start) ratios mean nothing.

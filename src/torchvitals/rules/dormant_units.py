@@ -2,11 +2,11 @@
 
 **Shows as** units whose mean activation is below 2.5 % of the layer's.
 
-**Why it hurts**: the layer has less capacity than it seems; in reinforcement learning it predicts the
-loss of plasticity.
+**Why it hurts**: the layer has less capacity than it seems; in reinforcement learning it predicts
+the loss of plasticity.
 
-**Judged by** the share of such units over many batches: more than half is information, more than 90 %
-a warning. Source: Sokar et al. 2023.
+**Judged by** the share of such units over many batches: more than half is information, more than
+90 % a warning. Source: Sokar et al. 2023.
 
 **Known false alarms**: sparse layers on easy tasks.
 """

@@ -1,14 +1,15 @@
 """The sharpness of the loss is beyond what the learning rate can follow.
 
-**Shows as** the largest eigenvalue of the Hessian above 2/lr: plain gradient descent would diverge.
+**Shows as** the largest eigenvalue of the Hessian above 2/lr: plain gradient descent would
+diverge.
 
 **Why it hurts**: the loss swings along the sharpest direction; a spike is near.
 
-**Judged by** a number that is measured on demand: log it as `monitor.log(sharpness=λ_max)`. Above 2/lr
-in half of the last looks. Source: Cohen et al. 2021.
+**Judged by** a number that is measured on demand: log it as `monitor.log(sharpness=λ_max)`. Above
+2/lr in half of the last looks. Source: Cohen et al. 2021.
 
-**Known false alarms**: full-batch gradient descent hovers at 2/lr and is fine; adaptive optimizers
-have another limit (38/lr for Adam at β₁ = 0.9), which is used for them.
+**Known false alarms**: full-batch gradient descent hovers at 2/lr and is fine; adaptive
+optimizers have another limit (38/lr for Adam at β₁ = 0.9), which is used for them.
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@
 
 **Why it hurts**: the layer stays random, and the others have to work around it.
 
-**Judged by** ‖Δw‖/‖w‖ ≤ 1e-12 at three monitored steps running while the learning rate of the others
-is above zero. Source: REQUIREMENTS C.3.
+**Judged by** ‖Δw‖/‖w‖ ≤ 1e-12 at three monitored steps running while the learning rate of the
+others is above zero. Source: REQUIREMENTS C.3.
 
-**Known false alarms**: groups that are held at lr 0 on purpose (gradual unfreezing). Parameters with
-requires_grad=False are never counted; a layer without any gradient is told by `orphan_parameter`.
+**Known false alarms**: groups that are held at lr 0 on purpose (gradual unfreezing). Parameters
+with requires_grad=False are never counted; a layer without any gradient is told by
+`orphan_parameter`.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     zero = [site for site in sites if rates[site] == 0]
     first = int(steps[_since(ratios.values[moving][:, ratios.sites.index(sites[0])], limits)])
     peak = run.lr_peak
+    change: dict[str, object]
     if zero:
         why, fix = (
             "their parameter group has learning rate 0",
@@ -62,7 +64,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         why, fix = (
             "they get gradients, but the step changes nothing",
             (
-                f"look at what happens to {places(sites)} after optimizer.step(): something writes the "
+                f"look at what happens to {places(sites)} after optimizer.step(): something "
+                "writes the "
                 "old values back, or the steps are below the last bit of the weights"
             ),
         )
@@ -71,7 +74,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         why, fix = (
             "their gradient is zero",
             (
-                f"find out why no gradient reaches {places(sites)}: dead units behind them, a mask, or "
+                f"find out why no gradient reaches {places(sites)}: dead units behind them, a "
+                "mask, or "
                 "an output that is multiplied by 0"
             ),
         )

@@ -5,11 +5,12 @@
 **Why it hurts**: an unclipped spike moves the weights as far as hundreds of steps; Adam's second
 moment remembers it and slows learning for long.
 
-**Judged by** the robust z-score of the log norm (6 σ over the last 128 monitored steps, from the 16th
-on) and a ratio of at least four to the median before; ten is a warning. Source: OLMo-core, ZClip.
+**Judged by** the robust z-score of the log norm (6 σ over the last 128 monitored steps, from the
+16th on) and a ratio of at least four to the median before; ten is a warning. Source: OLMo-core,
+ZClip.
 
-**Known false alarms**: a changed learning rate or a resume resets the baseline; reinforcement learning
-has heavy tails.
+**Known false alarms**: a changed learning rate or a resume resets the baseline; reinforcement
+learning has heavy tails.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     for reset in run.resets:
         spikes &= ~((line.steps >= reset) & (line.steps < reset + 4 * run.every))
     # A level that rises and stays is no spike.
-    for at in np.flatnonzero(spikes):
-        later = line.values[at + 1 : at + 9]
-        if len(later) >= 4 and np.median(later) > 0.3 * line.values[at]:
-            spikes[at] = False
+    for place in np.flatnonzero(spikes):
+        later = line.values[place + 1 : place + 9]
+        if len(later) >= 4 and np.median(later) > 0.3 * line.values[place]:
+            spikes[place] = False
     if not spikes.any():
         return None
     at = int(np.nanargmax(np.where(spikes, ratio, np.nan)))

@@ -4,17 +4,19 @@
 
 **Why it hurts**: the model can only learn how often each answer occurs.
 
-**Judged by** the input itself (constant or all zero), or by the outputs' spread over the batch: below
-0.1 % of their overall spread in three monitored steps while the loss does not fall. Source: CHECKS 44.
+**Judged by** the input itself (constant or all zero), or by the outputs' spread over the batch:
+below 0.1 % of their overall spread in three monitored steps while the loss does not fall. Source:
+CHECKS 44.
 
-**Known false alarms**: the first steps of a deep network; a model that has been told constant targets.
+**Known false alarms**: the first steps of a deep network; a model that has been told constant
+targets.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from torchvitals.record import Finding, Key
+from torchvitals.record import Evidence, Finding, Key
 from torchvitals.rules.rule import ERROR, NotChecked, cause, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import num
@@ -74,7 +76,8 @@ def _constant_output(run: Run, limits: Thresholds) -> Finding | None:
                 begin,
                 0.8,
                 evidence(
-                    f"outputs of one batch differ by {num(100 * now)} % of their overall spread, healthy "
+                    f"outputs of one batch differ by {num(100 * now)} % of their overall "
+                    "spread, healthy "
                     f"is above {num(100 * limits.output_spread)} %",
                     Key("output", site, "batch_std_frac"),
                     step=int(line.steps[-1]),
@@ -85,7 +88,7 @@ def _constant_output(run: Run, limits: Thresholds) -> Finding | None:
     return None
 
 
-def _told(run: Run, site: str, first: int, sure: float, what: object) -> Finding:
+def _told(run: Run, site: str, first: int, sure: float, what: Evidence) -> Finding:
     return finding(
         __name__,
         run,
@@ -93,7 +96,8 @@ def _told(run: Run, site: str, first: int, sure: float, what: object) -> Finding
         sites=[site],
         first_step=first,
         evidence=[what],
-        explanation="The model's output is the same whatever it is given: it can't learn from its input.",
+        explanation="The model's output is the same whatever it is given: it can't learn from "
+        "its input.",
         causes=[
             cause(
                 "the data path hands over a constant (zeros, one sample, an empty mask)",
@@ -111,7 +115,8 @@ def _told(run: Run, site: str, first: int, sure: float, what: object) -> Finding
                 0.3,
             ),
         ],
-        fix="look at the batch right before model(x): shapes, min, max, std over samples; repair the "
+        fix="look at the batch right before model(x): shapes, min, max, std over samples; "
+        "repair the "
         "data path",
         change={"check": "input"},
         confidence=sure,

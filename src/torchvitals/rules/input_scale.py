@@ -2,14 +2,14 @@
 
 **Shows as** inputs of 0 … 255, prices in cents, raw timestamps.
 
-**Why it hurts**: the first layer sees a scale its initialisation was not made for; tanh and sigmoid
-saturate, gradients explode, steps fit no layer.
+**Why it hurts**: the first layer sees a scale its initialisation was not made for; tanh and
+sigmoid saturate, gradients explode, steps fit no layer.
 
-**Judged by** mean and std of the float tensors the model is called with: |mean| or std above 10, in
-three monitored steps. Source: UMLAUT, CHECKS 49.
+**Judged by** mean and std of the float tensors the model is called with: |mean| or std above 10,
+in three monitored steps. Source: UMLAUT, CHECKS 49.
 
-**Known false alarms**: models that normalise first (batch or layer norm as the first layer) do not mind,
-and it is information.
+**Known false alarms**: models that normalise first (batch or layer norm as the first layer) do
+not mind, and it is information.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 ),
             ],
             explanation=(
-                f"The inputs have mean {num(middle)} and std {num(spread)}: layers are initialised for "
+                f"The inputs have mean {num(middle)} and std {num(spread)}: layers are "
+                "initialised for "
                 "inputs around 0 with std 1."
             ),
             causes=[

@@ -4,12 +4,12 @@
 
 **Why it hurts**: validation samples that were trained on say nothing about new data.
 
-**Judged by** the training loss around each evaluation of the later half against the validation loss: at
-least 5 % lower in nearly all of them, where no dropout or batch norm explains it (20 % where it might).
-Source: CHECKS 47.
+**Judged by** the training loss around each evaluation of the later half against the validation
+loss: at least 5 % lower in nearly all of them, where no dropout or batch norm explains it (20 %
+where it might). Source: CHECKS 47.
 
-**Known false alarms**: strong augmentation, label smoothing or mixup make the training loss higher than
-it is; an easier validation set.
+**Known false alarms**: strong augmentation, label smoothing or mixup make the training loss
+higher than it is; an easier validation set.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 **Shows as** |log Z| of the softmax growing with the steps.
 
-**Why it hurts**: the softmax does not care about a common shift, low precision does; divergence late
-in long runs begins like this.
+**Why it hurts**: the softmax does not care about a common shift, low precision does; divergence
+late in long runs begins like this.
 
-**Judged by** the mean of log Z: beyond 50 and three times what it was. Information below 100. Source:
-Chowdhery et al. 2022 (PaLM's z-loss), CHECKS 33.
+**Judged by** the mean of log Z: beyond 50 and three times what it was. Information below 100.
+Source: Chowdhery et al. 2022 (PaLM's z-loss), CHECKS 33.
 
 **Known false alarms**: a classifier that becomes sure has a log Z that grows for a while.
 """

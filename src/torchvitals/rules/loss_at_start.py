@@ -4,11 +4,11 @@
 
 **Why it hurts**: the model begins sure and wrong; the first steps are spent on undoing that.
 
-**Judged by** the first loss against ln C (cross entropy) or ln 2 (binary): more than twice it plus 1.
-Source: Karpathy's recipe, CHECKS 41.
+**Judged by** the first loss against ln C (cross entropy) or ln 2 (binary): more than twice it
+plus 1. Source: Karpathy's recipe, CHECKS 41.
 
-**Known false alarms**: class weights, label smoothing and auxiliary losses move it; a pretrained model
-begins below, which is fine.
+**Known false alarms**: class weights, label smoothing and auxiliary losses move it; a pretrained
+model begins below, which is fine.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 threshold=limits.start_factor * guess + 1,
             ),
         ],
-        explanation=f"The first loss is {num(start)}; a model that knows nothing should have {num(guess)}.",
+        explanation=f"The first loss is {num(start)}; a model that knows nothing should have "
+        f"{num(guess)}.",
         causes=[
             cause(
                 "outputs too large at the start (initialisation, input scale)",

@@ -2,14 +2,15 @@
 
 **Shows as** one or a few losses far above their neighbours.
 
-**Why it hurts**: a bad step can undo thousands of good ones; with Adam its trace stays in the moments.
+**Why it hurts**: a bad step can undo thousands of good ones; with Adam its trace stays in the
+moments.
 
-**Judged by** the robust z-score of the log loss (6 σ over the last 128) and its ratio to the median
-before: ten times is a warning, and an error when it did not come back. Source: OLMo-core, the
-stability guide.
+**Judged by** the robust z-score of the log loss (6 σ over the last 128) and its ratio to the
+median before: ten times is a warning, and an error when it did not come back. Source: OLMo-core,
+the stability guide.
 
-**Known false alarms**: losses that may be negative, or several losses (a GAN), are not judged; small
-spikes (two to ten times) are information.
+**Known false alarms**: losses that may be negative, or several losses (a GAN), are not judged;
+small spikes (two to ten times) are information.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             ),
         ],
         fix=(
-            f"clip gradients at norm 1.0 and skip steps whose loss is above {num(10 * before)}; look "
+            f"clip gradients at norm 1.0 and skip steps whose loss is above {num(10 * before)}; "
+            "look "
             f"at the batch of step {step}"
         ),
         change={**changed("max_norm", None, 1.0), "skip_above_sigma": limits.spike_sigma},

@@ -1,15 +1,15 @@
 """Updates are smaller than the last bit of low-precision weights.
 
-**Shows as** most elements of a bfloat16 or float16 weight not changing in a step although they have a
-gradient.
+**Shows as** most elements of a bfloat16 or float16 weight not changing in a step although they
+have a gradient.
 
 **Why it hurts**: what is rounded away is lost for good; learning stops early, unnoticed.
 
-**Judged by** the share of elements with Δw = 0 in bf16 or fp16 weights: more than half of the elements
-of the median weight, over the last monitored steps.
+**Judged by** the share of elements with Δw = 0 in bf16 or fp16 weights: more than half of the
+elements of the median weight, over the last monitored steps.
 
-**Known false alarms**: a learning rate that is annealed to nothing; steps below a tenth of the peak
-rate are not counted.
+**Known false alarms**: a learning rate that is annealed to nothing; steps below a tenth of the
+peak rate are not counted.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             evidence(f"{dtype} resolves steps of {num(LOW[dtype])} of a weight"),
         ],
         explanation=(
-            f"The weights are kept in {dtype}, which resolves {num(LOW[dtype])} of their size; with "
+            f"The weights are kept in {dtype}, which resolves {num(LOW[dtype])} of their size; "
+            "with "
             f"lr {num(lr)} {share(worst)} of the updates are smaller and are rounded away."
         ),
         causes=[

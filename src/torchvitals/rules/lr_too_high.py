@@ -1,16 +1,16 @@
 """The learning rate is too high.
 
-**Shows as** a loss that rises, swings or stays where it began while the weights move by several per
-cent in every step.
+**Shows as** a loss that rises, swings or stays where it began while the weights move by several
+per cent in every step.
 
 **Why it hurts**: the step jumps over the valley; weights blow up, units die, the run is lost.
 
-**Judged by** the update ratio ‖Δw‖/‖w‖ of the median weight (healthy: 1e-3 … 1e-2 early on) together
-with the loss: not finite, above where it began, or far above its best. Neither alone is enough.
-Source: the stability guide (ratio > 0.1), Karpathy's 1e-3 rule.
+**Judged by** the update ratio ‖Δw‖/‖w‖ of the median weight (healthy: 1e-3 … 1e-2 early on)
+together with the loss: not finite, above where it began, or far above its best. Neither alone is
+enough. Source: the stability guide (ratio > 0.1), Karpathy's 1e-3 rule.
 
-**Known false alarms**: models with very small weights have large ratios and may be fine; then the loss
-falls and this rule is silent.
+**Known false alarms**: models with very small weights have large ratios and may be fine; then the
+loss falls and this rule is silent.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         first_step=first,
         evidence=[
             evidence(
-                f"the median weight moves by {num(100 * largest)} % of itself in a step, healthy is "
+                f"the median weight moves by {num(100 * largest)} % of itself in a step, "
+                "healthy is "
                 f"below {num(100 * limits.lr_high_ratio)} %",
                 Key("summary", "update_ratio", "median"),
                 step=first,
@@ -109,16 +110,33 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
         return f"the loss is not finite since step {loss.bad_steps[0]}", 1.0
     if not loss.falls:
         return None, 0.0
-    if loss.now > limits.lr_high_rise * loss.start:
-        return f"the loss rose from {num(loss.start)} to {num(loss.now)}", 1.0
-    peak = float(loss.finite.values.max())
-    if loss.now > limits.lr_high_stuck * loss.start:
-        return f"the loss is still at {num(loss.now)}, where it began ({num(loss.start)})", 0.8
-    if peak > limits.lr_high_peak * loss.start and loss.now > 0.5 * loss.start:
-        return f"the loss went up to {num(peak)} and is at {num(loss.now)} now", 0.7
-    if loss.now > 2.0 * loss.best and loss.now > 0.3 * loss.start:
-        return f"the loss is at {num(loss.now)}, far above its best {num(loss.best)}", 0.6
+    start, now, peak = loss.start, loss.now, float(loss.finite.values.max())
     settled = loss.direction.word in {"flat", "rising"} and run.lr_now > 0.3 * run.lr_peak
-    if settled and loss.fallen < limits.lr_high_fallen:
-        return f"the loss has settled at {num(loss.now)}, above half of its start", 0.5
-    return None, 0.0
+    signs = (
+        (
+            now > limits.lr_high_rise * start,
+            f"the loss rose from {num(start)} to {num(now)}",
+            1.0,
+        ),
+        (
+            now > limits.lr_high_stuck * start,
+            f"the loss is still at {num(now)}, where it began ({num(start)})",
+            0.8,
+        ),
+        (
+            peak > limits.lr_high_peak * start and now > 0.5 * start,
+            f"the loss went up to {num(peak)} and is at {num(now)} now",
+            0.7,
+        ),
+        (
+            now > 2.0 * loss.best and now > 0.3 * start,
+            f"the loss is at {num(now)}, far above its best {num(loss.best)}",
+            0.6,
+        ),
+        (
+            settled and loss.fallen < limits.lr_high_fallen,
+            f"the loss has settled at {num(now)}, above half of its start",
+            0.5,
+        ),
+    )
+    return next(((text, weight) for holds, text, weight in signs if holds), (None, 0.0))

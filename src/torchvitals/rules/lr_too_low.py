@@ -1,13 +1,15 @@
 """The learning rate is too low.
 
-**Shows as** a loss that falls slowly and steadily, or not at all, with tiny steps and no noise floor.
+**Shows as** a loss that falls slowly and steadily, or not at all, with tiny steps and no noise
+floor.
 
 **Why it hurts**: the run would need ten to ten thousand times as many steps.
 
-**Judged by** the update ratio of the upper quarter of the weights (healthy early on: 1e-3 … 1e-2) and
-by a loss that has hardly fallen. Source: the stability guide's bands by phase.
+**Judged by** the update ratio of the upper quarter of the weights (healthy early on: 1e-3 … 1e-2)
+and by a loss that has hardly fallen. Source: the stability guide's bands by phase.
 
-**Known false alarms**: fine-tuning with small steps on purpose; it is silent once the loss has fallen.
+**Known false alarms**: fine-tuning with small steps on purpose; it is silent once the loss has
+fallen.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 **Shows as** a largest element more than 1000 times the layer's RMS.
 
-**Why it hurts**: low precision and quantisation lose everything else; attention sinks form around them.
+**Why it hurts**: low precision and quantisation lose everything else; attention sinks form around
+them.
 
-**Judged by** max|x|/rms of each layer over the last monitored steps. Information: large language models
-train well with them. Source: Sun et al. 2024.
+**Judged by** max|x|/rms of each layer over the last monitored steps. Information: large language
+models train well with them. Source: Sun et al. 2024.
 
 **Known false alarms**: see above; sparse outputs.
 """

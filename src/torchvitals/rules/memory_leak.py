@@ -4,9 +4,9 @@
 
 **Why it hurts**: the run ends in an out-of-memory kill, hours later.
 
-**Judged by** the process's memory after the first quarter of its samples: more than 10 % and 30 MB up,
-rising in most samples, as much in the later half as in the earlier. Above 95 % of the memory it is an
-error. Source: the stability guide, CHECKS 52.
+**Judged by** the process's memory after the first quarter of its samples: more than 10 % and 30
+MB up, rising in most samples, as much in the later half as in the earlier. Above 95 % of the
+memory it is an error. Source: the stability guide, CHECKS 52.
 
 **Known false alarms**: caches that fill up level off, and are silent then.
 """
@@ -70,7 +70,8 @@ def _rising(run: Run, line: Line, key: Key, limits: Thresholds) -> Finding | Non
         first_step=int(steps[0]),
         evidence=[
             evidence(
-                f"memory grew by {num(growth / 1e6)} MB ({share(part)}) since step {int(steps[0])}, "
+                f"memory grew by {num(growth / 1e6)} MB ({share(part)}) since step "
+                f"{int(steps[0])}, "
                 f"in {share(up)} of the samples; {num(a_step / 1e3)} kB a step",
                 key,
                 step=int(steps[-1]),
@@ -84,7 +85,8 @@ def _rising(run: Run, line: Line, key: Key, limits: Thresholds) -> Finding | Non
         ),
         causes=[
             cause(
-                "losses or outputs are kept with their graph (a list of loss instead of loss.item())",
+                "losses or outputs are kept with their graph (a list of loss instead of "
+                "loss.item())",
                 "appending loss.detach() instead stops the growth",
                 0.7,
             ),

@@ -156,6 +156,6 @@ class Model:
 
     @property
     def is_adam(self) -> bool:
-        """Whether steps are scaled by second moments or signs: the gradient's size does not count."""
+        """Whether steps are scaled by moments or signs: the gradient's size does not count."""
         words = ("Adam", "Lion", "RMSprop", "Adafactor", "NAdam", "RAdam", "Sophia", "Muon", "LAMB")
         return any(word.lower() in self.optimizer.lower() for word in words)

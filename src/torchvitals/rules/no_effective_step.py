@@ -4,12 +4,12 @@
 
 **Why it hurts**: nothing is learned at all.
 
-**Judged by** the wiring, from the second monitored step on: the optimizer holds none of the model's
-parameters; or no weight changed although gradients and learning rate are above zero; or steps ran
-without any gradient.
+**Judged by** the wiring, from the second monitored step on: the optimizer holds none of the
+model's parameters; or no weight changed although gradients and learning rate are above zero; or
+steps ran without any gradient.
 
-**Known false alarms**: a learning rate of exactly 0 (the first step of a warm-up) is not counted, nor
-are steps that a GradScaler skipped.
+**Known false alarms**: a learning rate of exactly 0 (the first step of a warm-up) is not counted,
+nor are steps that a GradScaler skipped.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchvitals.record import ROOT, Finding, Key
+from torchvitals.record import ROOT, Cause, Finding, Key
 from torchvitals.rules.rule import ERROR, WARNING, cause, changed, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num, places
@@ -178,7 +178,7 @@ def _clip(run: Run) -> float | None:
     return float(norm.values[-1] / ratio.values[-1]) if norm and ratio else None
 
 
-def _causes(kind: str, *, grew: bool, still: bool) -> list[object]:
+def _causes(kind: str, *, grew: bool, still: bool) -> list[Cause]:
     return [
         cause(
             "the steps were too large: values grew until they overflowed",

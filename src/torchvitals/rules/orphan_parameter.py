@@ -1,15 +1,16 @@
 """A parameter that wants a gradient never gets one, or no optimizer holds it.
 
-**Shows as** a part of the model that stays as it was initialised; the loss may still fall, less far.
+**Shows as** a part of the model that stays as it was initialised; the loss may still fall, less
+far.
 
 **Why it hurts**: a detached or forgotten block is dead weight, and nothing raises an error.
 
 **Judged by** the wiring, from the second monitored step on: requires_grad, but `.grad` is None at
 every monitored step, or it is in no parameter group and never changes.
 
-**Known false alarms**: a module that is not called at all (an unused head, an idle expert) is told as
-information; when most of the model is in no group, it may be meant so (a warning). Parameters with
-requires_grad=False are never counted.
+**Known false alarms**: a module that is not called at all (an unused head, an idle expert) is
+told as information; when most of the model is in no group, it may be meant so (a warning).
+Parameters with requires_grad=False are never counted.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """Clipping cuts nearly every step down.
 
-**Shows as** gradient norms above the limit in most steps; the steps' length is set by the limit alone.
+**Shows as** gradient norms above the limit in most steps; the steps' length is set by the limit
+alone.
 
 **Why it hurts**: with SGD the effective learning rate is lr × limit / norm, far below what was
 chosen; with Adam it is milder, but differences between steps are lost.
 
-**Judged by** the share of clipped steps (more than half) and by how much: norms ten times the limit
-are a warning. Clipping by less is common and told as information.
+**Judged by** the share of clipped steps (more than half) and by how much: norms ten times the
+limit are a warning. Clipping by less is common and told as information.
 
-**Known false alarms**: large language models clip at 1.0 throughout; norms below ten times the limit
-are never a warning.
+**Known false alarms**: large language models clip at 1.0 throughout; norms below ten times the
+limit are never a warning.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 0.3,
             ),
         ],
-        fix=f"raise the limit from {num(limit)} to {num(target)} (the 90th percentile of the norms)",
+        fix=f"raise the limit from {num(limit)} to {num(target)} (the 90th percentile of the "
+        "norms)",
         change=changed("max_norm", limit, target),
         confidence=0.9 if typical > limits.clip_ratio else 0.4,
     )

@@ -4,11 +4,11 @@
 
 **Why it hurts**: the weights are pulled to zero; the model forgets faster than it learns.
 
-**Judged by** the decay's share of the update (lr · λ, or λ‖w‖ against ‖g‖ where decay is part of the
-gradient): above half of it, with norms that shrank to less than half. Source: CHECKS 30.
+**Judged by** the decay's share of the update (lr · λ, or λ‖w‖ against ‖g‖ where decay is part of
+the gradient): above half of it, with norms that shrank to less than half. Source: CHECKS 30.
 
-**Known false alarms**: a strong decay that is balanced by the gradient keeps norms steady, which is
-healthy.
+**Known false alarms**: a strong decay that is balanced by the gradient keeps norms steady, which
+is healthy.
 """
 
 from __future__ import annotations

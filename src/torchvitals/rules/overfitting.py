@@ -1,15 +1,16 @@
 """The model learns the training data by heart.
 
-**Shows as** a validation loss that has passed its minimum while the training loss goes on falling.
+**Shows as** a validation loss that has passed its minimum while the training loss goes on
+falling.
 
 **Why it hurts**: every further step makes the model worse on new data.
 
-**Judged by** the validation loss: more than 10 % above its best, in the last two evaluations, with at
-least four of them, while the training loss is below what it was at that best. Source: the stability
-guide (+10 %).
+**Judged by** the validation loss: more than 10 % above its best, in the last two evaluations,
+with at least four of them, while the training loss is below what it was at that best. Source: the
+stability guide (+10 %).
 
-**Known false alarms**: the loss may rise through overconfidence while the accuracy still improves; that
-is said where an accuracy is logged.
+**Known false alarms**: the loss may rise through overconfidence while the accuracy still
+improves; that is said where an accuracy is logged.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 0.2,
             ),
         ],
-        fix=f"stop at step {step} (keep that checkpoint), or use weight decay 0.1 and dropout 0.1 … 0.3",
+        fix=f"stop at step {step} (keep that checkpoint), or use weight decay 0.1 and dropout "
+        "0.1 … 0.3",
         change={"stop_at": step, "weight_decay": {"to": 0.1}},
         confidence=0.85,
     )

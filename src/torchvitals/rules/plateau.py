@@ -1,13 +1,14 @@
 """The loss does not fall.
 
-**Shows as** a flat curve: from the start (nothing was learned), or after a while (as good as it gets).
+**Shows as** a flat curve: from the start (nothing was learned), or after a while (as good as it
+gets).
 
 **Why it hurts**: from the start, it means that something is broken; later, it wastes time.
 
 **Judged by** the level now against the start, the trend of the last fifth (no change beyond 3.5
-standard errors), and a learning rate that is not annealed. Where the number of classes is known, a
-loss at the level of guessing (ln C) counts as "nothing was learned". A plateau after real progress is
-information.
+standard errors), and a learning rate that is not annealed. Where the number of classes is known,
+a loss at the level of guessing (ln C) counts as "nothing was learned". A plateau after real
+progress is information.
 
 **Known false alarms**: losses that may be negative (REINFORCE) or several losses (a GAN) are not
 judged; a run with a long warm-up is flat at first.
@@ -73,7 +74,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 )
             ],
             explanation=(
-                f"After {run.last_step} steps the loss is at {num(loss.now)}, the level of {level}: "
+                f"After {run.last_step} steps the loss is at {num(loss.now)}, the level of "
+                f"{level}: "
                 "the model has learned nothing about its targets."
             ),
             causes=[
@@ -94,7 +96,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                     0.3,
                 ),
             ],
-            fix="overfit ten samples first: if that fails, check inputs and labels; otherwise raise "
+            fix="overfit ten samples first: if that fails, check inputs and labels; otherwise "
+            "raise "
             f"lr from {num(lr)} to {num(nice(lr * 3))}",
             change=changed("lr", lr, nice(lr * 3)),
             confidence=0.6,

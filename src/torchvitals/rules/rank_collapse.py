@@ -4,11 +4,11 @@
 
 **Why it hurts**: everything the layer puts out lies on a line.
 
-**Judged by** the stable rank of 2-D weights: below 1.5 after having been more than ten times as large
-at first; several layers are a warning, one is information. Source: CHECKS 34.
+**Judged by** the stable rank of 2-D weights: below 1.5 after having been more than ten times as
+large at first; several layers are a warning, one is information. Source: CHECKS 34.
 
-**Known false alarms**: trained weights have stable ranks of a few per cent of their size, which is
-healthy; heads of few classes are small anyway.
+**Known false alarms**: trained weights have stable ranks of a few per cent of their size, which
+is healthy; heads of few classes are small anyway.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 **Shows as** batches whose samples were seen before in this epoch.
 
-**Why it hurts**: workers with the same seed hand out the same random crops or samples; the data are
-fewer than they seem.
+**Why it hurts**: workers with the same seed hand out the same random crops or samples; the data
+are fewer than they seem.
 
-**Judged by** hashes of the samples: more than 10 % already seen in the same epoch, in most monitored
-steps. Without epochs, more than half within the first steps. Source: CHECKS 50.
+**Judged by** hashes of the samples: more than 10 % already seen in the same epoch, in most
+monitored steps. Without epochs, more than half within the first steps. Source: CHECKS 50.
 
-**Known false alarms**: sampling with replacement; data sets that are small and passed over without
-telling epochs (`monitor.data(loader)` tells them).
+**Known false alarms**: sampling with replacement; data sets that are small and passed over
+without telling epochs (`monitor.data(loader)` tells them).
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 
 **Judged by** a checksum of the parameters of each rank, `rank/<r>/checksum`: any difference.
 
-**Known false alarms**: none for plain data parallel training; sharded parameters differ by design.
+**Known false alarms**: none for plain data parallel training; sharded parameters differ by
+design.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def check(run: Run, _limits: Thresholds) -> Finding | None:
                 0.5,
             ),
         ],
-        fix="broadcast the parameters of rank 0 (DDP does it when it is made), then find what differs",
+        fix="broadcast the parameters of rank 0 (DDP does it when it is made), then find what "
+        "differs",
         change={"broadcast": True},
         confidence=0.95,
     )

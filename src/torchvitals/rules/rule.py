@@ -141,6 +141,6 @@ def finding(
     )
 
 
-def changed(name: str, before: float, after: float) -> dict[str, Any]:
+def changed(name: str, before: float | None, after: float) -> dict[str, Any]:
     """The numbers of a fix for a machine."""
     return {name: {"from": before, "to": after}}

@@ -221,7 +221,7 @@ class Run:
 
     def events(self, kind: str | None = None) -> list[Event]:
         """What happened up to the cut."""
-        every: list[Event] = self.keep("events", lambda: self.stored.events())
+        every: list[Event] = self.keep("events", self.stored.events)
         return [
             event
             for event in every

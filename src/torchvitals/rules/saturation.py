@@ -4,11 +4,11 @@
 
 **Why it hurts**: at the ends the slope is zero: no gradient goes through.
 
-**Judged by** the share of outputs within 2.5 % of an end: more than half of a layer, over the last
-monitored steps. Source: AutoTrainer, CHECKS 26.
+**Judged by** the share of outputs within 2.5 % of an end: more than half of a layer, over the
+last monitored steps. Source: AutoTrainer, CHECKS 26.
 
-**Known false alarms**: the last activation of a model (a classifier's sigmoid) may saturate when it is
-sure; it is exempt.
+**Known false alarms**: the last activation of a model (a classifier's sigmoid) may saturate when
+it is sure; it is exempt.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         first_step=first,
         evidence=[
             evidence(
-                f"{share(found[site][0])} of the outputs of {site} are at the ends, healthy is below "
+                f"{share(found[site][0])} of the outputs of {site} are at the ends, healthy is "
+                "below "
                 f"{share(limits.saturation_share)}",
                 Key("activation", site, "saturated_frac"),
                 step=run.last_step,

@@ -14,8 +14,7 @@ def num(value: float) -> str:
         return "Inf" if value > 0 else "-Inf"
     size = abs(value)
     if size == 0 or 0.00995 <= size < 9999.5:
-        text = f"{value:.3g}" if size < 999.5 else f"{value:.0f}"
-        return text
+        return f"{value:.3g}" if size < 999.5 else f"{value:.0f}"
     digits, _, power = f"{value:.2e}".partition("e")
     digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
     return f"{digits}e{int(power)}"

@@ -4,13 +4,13 @@
 
 **Why it hurts**: a jump throws the weights away; a rate of nothing trains nothing.
 
-**Judged by** the rates of the largest parameter group: exactly 0 at three monitored steps before the
-end; a sudden rise to more than five times everything before, out of a steady stretch; below 1 % of the
-peak for more than half of the run (a scheduler stepped per batch that was made for epochs). A warm-up
-of more than 10 % of the steps is told as information.
+**Judged by** the rates of the largest parameter group: exactly 0 at three monitored steps before
+the end; a sudden rise to more than five times everything before, out of a steady stretch; below 1
+% of the peak for more than half of the run (a scheduler stepped per batch that was made for
+epochs). A warm-up of more than 10 % of the steps is told as information.
 
-**Known false alarms**: warm restarts and cycles come back to rates that were there before, which is
-not a jump.
+**Known false alarms**: warm restarts and cycles come back to rates that were there before, which
+is not a jump.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def _jump(run: Run, line: Line, limits: Thresholds) -> Finding | None:
                 first_step=step,
                 evidence=[
                     evidence(
-                        f"lr jumped from {num(values[at - 1])} to {num(values[at])} at step {step}, "
+                        f"lr jumped from {num(values[at - 1])} to {num(values[at])} at step "
+                        f"{step}, "
                         f"×{num(factor)}",
                         _key(run),
                         step=step,
@@ -137,7 +138,8 @@ def _jump(run: Run, line: Line, limits: Thresholds) -> Finding | None:
                         0.3,
                     ),
                 ],
-                fix=f"hold lr at {num(values[at - 1])} instead of {num(values[at])} from step {step} on",
+                fix=f"hold lr at {num(values[at - 1])} instead of {num(values[at])} from step "
+                f"{step} on",
                 change=changed("lr", float(values[at]), float(values[at - 1])),
                 confidence=0.92,
             )
@@ -169,7 +171,8 @@ def _gone(run: Run, line: Line, limits: Thresholds) -> Finding | None:
         evidence=[
             evidence(
                 f"lr is below {share(limits.schedule_gone)} of its peak {num(peak)} since step "
-                f"{since} (now {num(line.values[-1])}), with {length - since} of {length} steps to go",
+                f"{since} (now {num(line.values[-1])}), with {length - since} of {length} steps "
+                "to go",
                 _key(run),
                 step=since,
                 value=float(line.values[-1]),

@@ -4,11 +4,12 @@
 
 **Why it hurts**: the rest of the run costs twice as much, or more.
 
-**Judged by** steps a second over the last quarter of the run against the best half before: less than
-half (an error at a fifth, if that has lasted a minute). Source: the stability guide (−50 %, red −80 %).
+**Judged by** steps a second over the last quarter of the run against the best half before: less
+than half (an error at a fifth, if that has lasted a minute). Source: the stability guide (−50 %,
+red −80 %).
 
-**Known false alarms**: a machine shared with others; evaluations and checkpoints between steps; longer
-sequences late in a run.
+**Known false alarms**: a machine shared with others; evaluations and checkpoints between steps;
+longer sequences late in a run.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 threshold=limits.slow_share,
             ),
         ],
-        explanation=f"Since step {step} the training runs at {share(now / usual)} of its speed before.",
+        explanation=f"Since step {step} the training runs at {share(now / usual)} of its speed "
+        "before.",
         causes=[
             cause(
                 "something else uses the machine",

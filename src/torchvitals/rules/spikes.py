@@ -30,7 +30,7 @@ def robust_z(values: Array, window: int = 128, least: int = 16) -> tuple[Array, 
             medians = np.median(rows, axis=1)
             mads = 1.4826 * np.median(np.abs(rows - medians[:, None]), axis=1)
         middle[window:][good], scale[window:][good] = medians, mads
-        for at in window + np.flatnonzero(~good):
+        for at in (window + np.flatnonzero(~good)).tolist():
             middle[at], scale[at] = _median_mad(logs[at - window : at])
     with np.errstate(invalid="ignore"):
         return (logs - middle) / np.maximum(scale, FLOOR), np.exp(logs - middle)

@@ -4,8 +4,8 @@
 
 **Why it hurts**: nobody notices a run that hangs until it should have ended.
 
-**Judged by** the time since the last row of a run that says it is running: more than ten median gaps
-and a minute; or a run whose process died without saying so.
+**Judged by** the time since the last row of a run that says it is running: more than ten median
+gaps and a minute; or a run whose process died without saying so.
 
 **Known false alarms**: a long evaluation or checkpoint between two steps.
 """
@@ -30,7 +30,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     if run.at is not None:
         return None
     status = run.stored.status
-    steps, times = run.stored.times()
+    _, times = run.stored.times()
     if status == "died":
         return _told(
             run,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchvitals.rules.run import Run
-from torchvitals.rules.table import Array, Line, median
+from torchvitals.rules.stored import Ints
+from torchvitals.rules.table import Line, median
 
 FULL = 0.3
 """Ratios count while the rate is at least this share of its peak: not in warm-up, not annealed."""
@@ -30,12 +32,12 @@ def _step_sizes(run: Run) -> Line:
     return Line(ratios.steps[known], middle[known])
 
 
-def _tiny(run: Run, steps: Array, sites: tuple[str, ...]) -> Array:
+def _tiny(run: Run, steps: Ints, sites: tuple[str, ...]) -> NDArray[np.bool_]:
     """Where a weight is (still) about zero."""
     sizes = run.weights("parameter", "rms")
     if not sizes or sizes.sites != sites or len(sizes.steps) != len(steps):
         return np.zeros((len(steps), len(sites)), dtype=bool)
-    return sizes.values < TINY_RMS
+    return np.asarray(sizes.values < TINY_RMS)
 
 
 def early_size(run: Run) -> float:

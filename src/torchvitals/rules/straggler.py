@@ -4,8 +4,8 @@
 
 **Why it hurts**: all ranks wait for the slowest.
 
-**Judged by** the step times of the ranks: more than 10 % above the median in most of the last 16 looks.
-Source: CHECKS 55.
+**Judged by** the step times of the ranks: more than 10 % above the median in most of the last 16
+looks. Source: CHECKS 55.
 
 **Known false alarms**: ranks with longer sequences; a single slow step.
 """
@@ -63,7 +63,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             ),
             cause("its data take longer", "rank/<r>/data_s of this rank is larger", 0.5),
         ],
-        fix=f"look at the host of rank {site}: clocks, temperature, other processes; or even out the data",
+        fix=f"look at the host of rank {site}: clocks, temperature, other processes; or even "
+        "out the data",
         change={"check_rank": site},
         confidence=0.75,
     )

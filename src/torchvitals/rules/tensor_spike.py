@@ -2,10 +2,11 @@
 
 **Shows as** one layer's gradient far above its own past in one step.
 
-**Why it hurts**: Adam's moments of that layer are off for long after; a global clip does not see it.
+**Why it hurts**: Adam's moments of that layer are off for long after; a global clip does not see
+it.
 
-**Judged by** each tensor's gradient norm against its own running level: more than 50 times, after 16
-monitored steps. Source: SPAM and AdaGC clip such tensors one by one.
+**Judged by** each tensor's gradient norm against its own running level: more than 50 times, after
+16 monitored steps. Source: SPAM and AdaGC clip such tensors one by one.
 
 **Known false alarms**: embeddings and experts that are rarely used are exempt; it is information.
 """
@@ -68,7 +69,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 threshold=limits.tensor_spike,
             ),
         ],
-        explanation=f"At step {step} the gradient of {places([site])} alone jumped {num(factor)}-fold.",
+        explanation=f"At step {step} the gradient of {places([site])} alone jumped "
+        f"{num(factor)}-fold.",
         causes=[
             cause(
                 "rare inputs that only this layer sees",

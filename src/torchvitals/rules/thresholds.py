@@ -1,7 +1,7 @@
 """`Thresholds`: every limit of every rule, in one place.
 
-Set by keyword, ``Thresholds(dead_share=0.7)``; by a dict, ``watch(…, thresholds={"dead_share": 0.7})``;
-in pyproject.toml under ``[tool.torchvitals.thresholds]``; on the command line with
+Set by keyword, ``Thresholds(dead_share=0.7)``; by a dict, ``watch(…, thresholds={"dead_share":
+0.7})``; in pyproject.toml under ``[tool.torchvitals.thresholds]``; on the command line with
 ``--threshold dead_share=0.7``. Later ones win in this order: defaults, file, keyword or option.
 """
 
@@ -34,7 +34,8 @@ class Thresholds:
     orphan_share: float = _limit(
         0.5,
         "orphan_parameter",
-        "up to this share of the parameters outside the optimizer is a mistake; above, it may be meant",
+        "up to this share of the parameters outside the optimizer is a mistake; above, it may "
+        "be meant",
     )
     stale_share: float = _limit(
         0.5, "gradients_not_cleared", "share of monitored steps with leftover gradients"
@@ -286,8 +287,9 @@ class Thresholds:
     def make(
         cls, given: Thresholds | Mapping[str, Any] | None = None, *, folder: Path | None = None
     ) -> Thresholds:
-        """Defaults, then pyproject.toml (from `folder`, or the working directory, upward), then
-        what was given; a `Thresholds` is taken as it is.
+        """Defaults, then pyproject.toml, then what was given; a `Thresholds` is taken as it is.
+
+        pyproject.toml is looked for from `folder` (None: the working directory) upward.
         """
         if isinstance(given, Thresholds):
             return given

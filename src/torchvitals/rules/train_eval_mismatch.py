@@ -1,11 +1,12 @@
 """The evaluation ran in training mode (or the other way round).
 
-**Shows as** validation results that are noisy and too bad, with dropout on and batch statistics used.
+**Shows as** validation results that are noisy and too bad, with dropout on and batch statistics
+used.
 
 **Why it hurts**: the numbers that decide are wrong, and batch norm learns from validation data.
 
-**Judged by** the mode of the model while it was evaluated: training mode, with dropout or batch norm in
-the model. Source: CHECKS 45.
+**Judged by** the mode of the model while it was evaluated: training mode, with dropout or batch
+norm in the model. Source: CHECKS 45.
 
 **Known false alarms**: Monte-Carlo dropout on purpose.
 """

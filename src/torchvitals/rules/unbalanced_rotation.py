@@ -2,10 +2,12 @@
 
 **Shows as** weights whose direction changes ten and more times as fast as that of others.
 
-**Why it hurts**: the effective learning rate differs from layer to layer; the slow ones lag behind.
+**Why it hurts**: the effective learning rate differs from layer to layer; the slow ones lag
+behind.
 
-**Judged by** the update ratio (about the angle a step, in radians) of the weights: the 90th percentile
-more than 30 times the 10th. Information. Source: Kosson et al. 2024 (rotational equilibrium).
+**Judged by** the update ratio (about the angle a step, in radians) of the weights: the 90th
+percentile more than 30 times the 10th. Information. Source: Kosson et al. 2024 (rotational
+equilibrium).
 
 **Known false alarms**: frozen layers, embeddings and layers with a rate of their own.
 """
@@ -70,7 +72,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 0.5,
             ),
         ],
-        fix="use AdamW with weight decay 0.1, or a parameter group with a higher lr for the slow ones",
+        fix="use AdamW with weight decay 0.1, or a parameter group with a higher lr for the "
+        "slow ones",
         change={"weight_decay": {"to": 0.1}},
         confidence=0.4,
     )

@@ -4,11 +4,11 @@
 
 **Why it hurts**: the steps climb the loss; momentum or weight decay has the upper hand.
 
-**Judged by** the median cosine of each weight over the last 16 monitored steps: below −0.1 in half of
-the weights, with steps that are not tiny.
+**Judged by** the median cosine of each weight over the last 16 monitored steps: below −0.1 in
+half of the weights, with steps that are not tiny.
 
-**Known false alarms**: `maximize=True` and optimizers with their own idea of descent; momentum after a
-changed learning rate, for a short while.
+**Known false alarms**: `maximize=True` and optimizers with their own idea of descent; momentum
+after a changed learning rate, for a short while.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Gradients fade on their way to the first layers.
 
-**Shows as** a loss that hardly falls; the first layers get gradients thousands of times smaller than
-the last.
+**Shows as** a loss that hardly falls; the first layers get gradients thousands of times smaller
+than the last.
 
 **Why it hurts**: layers near the input learn nothing, whatever the learning rate of the others.
 
-**Judged by** the RMS of the weights' gradients by depth: first layers below 1 % of the last and below
-1e-4; or below 1e-7 nearly everywhere while the loss has not been solved. In recurrent layers, by a
-recurrent matrix that shrinks what it carries (radius far below 1) while the loss stands still.
-Source: the stability guide (first < 1 % of last), CHECKS 6 and 7.
+**Judged by** the RMS of the weights' gradients by depth: first layers below 1 % of the last and
+below 1e-4; or below 1e-7 nearly everywhere while the loss has not been solved. In recurrent
+layers, by a recurrent matrix that shrinks what it carries (radius far below 1) while the loss
+stands still. Source: the stability guide (first < 1 % of last), CHECKS 6 and 7.
 
 **Known false alarms**: a solved problem has tiny gradients too, and is exempt; so are embeddings,
 whose rows are rarely used.
@@ -20,7 +20,7 @@ from math import sqrt
 
 import numpy as np
 
-from torchvitals.record import Finding, Key
+from torchvitals.record import Cause, Finding, Key
 from torchvitals.rules.flow import Flow, gradient_flow
 from torchvitals.rules.rule import ERROR, WARNING, NotChecked, cause, evidence, finding
 from torchvitals.rules.run import Run
@@ -52,7 +52,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     return _through_time(run, limits)
 
 
-def _causes(run: Run) -> list[object]:
+def _causes(run: Run) -> list[Cause]:
     squashing = run.model.has_type("Sigmoid", "Tanh")
     return [
         cause(
@@ -84,7 +84,8 @@ def _with_depth(run: Run, flow: Flow, limits: Thresholds) -> Finding:
         first_step=run.first_step,
         evidence=[
             evidence(
-                f"gradient RMS {num(flow.first)} in the first layers, {num(flow.last)} in the last: "
+                f"gradient RMS {num(flow.first)} in the first layers, {num(flow.last)} in the "
+                "last: "
                 f"{share(flow.ratio)}, healthy is above {share(limits.vanishing_ratio)}",
                 Key("gradient", flow.sites[0], "rms"),
                 step=run.last_step,

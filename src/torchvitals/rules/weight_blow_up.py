@@ -1,15 +1,17 @@
 """Weights grow without bound, or one jumped.
 
-**Shows as** a weight norm that doubles and doubles again, or an element that is suddenly a hundred
-times larger than before.
+**Shows as** a weight norm that doubles and doubles again, or an element that is suddenly a
+hundred times larger than before.
 
-**Why it hurts**: outputs and gradients grow with it; a flipped bit or a bad write ruins the layer.
+**Why it hurts**: outputs and gradients grow with it; a flipped bit or a bad write ruins the
+layer.
 
 **Judged by** the norm of each weight: more than four times what it was half the run before, and
-growing faster than linearly; or a largest element that jumps twentyfold between two monitored steps
-without updates of that size. Source: the stability guide, CHECKS 29.
+growing faster than linearly; or a largest element that jumps twentyfold between two monitored
+steps without updates of that size. Source: the stability guide, CHECKS 29.
 
-**Known false alarms**: weights that began near zero are exempt; early growth that slows down is normal.
+**Known false alarms**: weights that began near zero are exempt; early growth that slows down is
+normal.
 """
 
 from __future__ import annotations

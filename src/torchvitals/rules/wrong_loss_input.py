@@ -3,12 +3,12 @@
 **Shows as** a loss that falls slowly and ends too high: probabilities where logits belong, class
 numbers where a regression target belongs, shapes that are broadcast.
 
-**Why it hurts**: softmax of a softmax hides the difference between right and wrong; a mean squared error
-on class numbers learns an order that does not exist.
+**Why it hurts**: softmax of a softmax hides the difference between right and wrong; a mean
+squared error on class numbers learns an order that does not exist.
 
-**Judged by** cross entropy's input: rows that lie in [0, 1] and sum to 1, at nearly all monitored steps;
-mse and l1: shapes that differ, or targets that are whole numbers from 0 on with more than two values.
-Source: UMLAUT, CHECKS 46.
+**Judged by** cross entropy's input: rows that lie in [0, 1] and sum to 1, at nearly all monitored
+steps; mse and l1: shapes that differ, or targets that are whole numbers from 0 on with more than
+two values. Source: UMLAUT, CHECKS 46.
 
 **Known false alarms**: regression on counts is a warning, not an error.
 """
@@ -60,7 +60,8 @@ def _double_softmax(run: Run, limits: Thresholds) -> Finding | None:
             ),
         ],
         explanation=(
-            "cross_entropy applies a softmax itself, and gets the output of one: softmax of softmax. "
+            "cross_entropy applies a softmax itself, and gets the output of one: softmax of "
+            "softmax. "
             "The loss can't get near zero, and gradients are small."
         ),
         causes=[

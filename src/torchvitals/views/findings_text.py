@@ -70,8 +70,8 @@ def finding_lines(one: Finding, width: int, *, full: bool) -> Iterator[Renderabl
     if full:
         for each in one.evidence[:3]:
             yield from _wrapped(each.text, width, first="  • ", style="dim")
-        for number, each in enumerate(one.causes[:3], start=1):
-            yield from _wrapped(f"{each.text}. Test: {each.test}", width, first=f"  {number}. ")
+        for number, cause in enumerate(one.causes[:3], start=1):
+            yield from _wrapped(f"{cause.text}. Test: {cause.test}", width, first=f"  {number}. ")
     if one.fix:
         yield from _wrapped(one.fix, width, first="  → ", style="bold")
     if one.symptoms:
