@@ -5,5 +5,6 @@ Diagnostician    beside the training, within a budget
 """
 
 from torchvitals.diagnosis.diagnose import Diagnosis, Unchecked, diagnose
+from torchvitals.diagnosis.live import Diagnostician
 
-__all__ = ["Diagnosis", "Unchecked", "diagnose"]
+__all__ = ["Diagnosis", "Diagnostician", "Unchecked", "diagnose"]

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from torchvitals.diagnosis import Diagnostician
+from torchvitals.diagnosis.telling import message
 from torchvitals.monitor.logbook import Logbook
 from torchvitals.monitor.looking import Looking
 from torchvitals.monitor.pace import Pace
@@ -40,7 +42,7 @@ from torchvitals.probes.probe import Probe
 from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.tree import Tree
 from torchvitals.probes.updates import Updates
-from torchvitals.record import ConfigError, Key, StoreError
+from torchvitals.record import ConfigError, Event, Finding, Key, StopTraining, StoreError
 from torchvitals.stats.backend import Backend
 from torchvitals.store.history import History, open_run
 from torchvitals.store.writer import RunWriter
@@ -76,6 +78,7 @@ class Monitor(Talk):
         names: Mapping[nn.Module, str],
         named_parameters: Mapping[str, Tensor],
         reference: nn.Module | None,
+        make_diagnostician: Callable[[Callable[[Event], None]], Diagnostician] | None = None,
     ) -> None:
         self.path = path
         """The run's folder."""
@@ -87,7 +90,7 @@ class Monitor(Talk):
         self._thread = threading.get_ident()
         self._histograms_at = 0.0
         self._last_measured = steps.current
-        self._closed = False
+        self._closed = self._stopped = False
         self._spent = 0.0
         self._riding = False
         """The gradients of the step under way are measured together with the weights' change."""
@@ -100,6 +103,10 @@ class Monitor(Talk):
         self._wall = Wall(self._note_failure)
         self._stored = writer is not None
         self._recorder = Recorder(writer, self._wall, num_parameters)
+        self._diagnostician: Diagnostician | None = None
+        if make_diagnostician is not None:
+            self._diagnostician = make_diagnostician(self._recorder.put)
+            self._recorder.listen(self._diagnostician)
         self._probes = make_probes(self._wall.failed, self.note_not_seen)
         self._ranks = ranks
         self._looking = Looking(backend, looks=lambda: self._active, on_trouble=self._note_trouble)
@@ -155,6 +162,11 @@ class Monitor(Talk):
         if self._history is None:
             self._history = open_run(self.path)
         return self._history
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the diagnosis beside the training has found so far and is not over, worst first."""
+        return self._diagnostician.findings if self._diagnostician is not None else []
 
     def step(self) -> None:
         """End a step by hand. Only for a model watched without an optimizer."""
@@ -392,6 +404,15 @@ class Monitor(Talk):
         self._logbook.end_step()
         self._active = again and not self._recorder.behind
         self._switch()
+        if self._ranks.world_size == 1 and self._diagnostician is not None:
+            self._end_if_asked(self._diagnostician.stop)
+
+    def _end_if_asked(self, found: Finding | None) -> None:
+        """Raise on the training thread what `stop_on` asked for, once."""
+        if found is None or self._stopped:
+            return
+        self._stopped = True
+        raise StopTraining(message(found), found)
 
     def _hand_over(self, begun: float, *, again: bool) -> None:
         parts: list[tuple[str, Probe, Any]] = []
@@ -457,7 +478,10 @@ class Monitor(Talk):
         numbers = {} if self._pace is None else self._pace.recent()
         if self._machine is not None:
             numbers["rss_bytes"] = self._machine.latest.get("process_rss_bytes", float("nan"))
+        found = self._diagnostician.stop if self._diagnostician is not None else None
+        numbers["stop"] = float(found is not None)
         together = self._ranks.gather(numbers)
+        asked = [one.pop("stop", 0.0) for one in together.value]
         if together.complete and self._ranks.is_writer:
             keys = {
                 Key("rank", str(rank), stat): number
@@ -465,6 +489,11 @@ class Monitor(Talk):
                 for stat, number in found.items()
             }
             self._recorder.put(Logged(step, time.time(), keys))
+        if any(asked) and not self._stopped:
+            # Every rank comes here at the same step: none is left waiting for another.
+            self._stopped = True
+            text = message(found) if found is not None else "rank 0 ended the training: stop_on"
+            raise StopTraining(text, found)
 
     def _sampled(self, readings: dict[str, float]) -> None:
         """A sample of the machine; on its sampler's thread."""

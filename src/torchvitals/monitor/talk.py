@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
+from torchvitals.diagnosis import Diagnosis, diagnose
 from torchvitals.monitor.loader import WatchedLoader
 from torchvitals.monitor.metric_methods import TakesMetrics
 from torchvitals.monitor.reference import run_quietly
@@ -20,6 +21,7 @@ from torchvitals.record import ConfigError
 if TYPE_CHECKING:
     from torchvitals.monitor.logbook import Logbook
     from torchvitals.monitor.pace import Pace
+    from torchvitals.rules.thresholds import Thresholds
     from torchvitals.store.history import History
 
 Batch = TypeVar("Batch")
@@ -35,6 +37,7 @@ class Talk(TakesMetrics):
     _last_metrics: dict[str, float]
     _logbook: Logbook
     _pace: Pace | None
+    _thresholds: Thresholds | None = None
 
     @property
     def history(self) -> History:
@@ -116,6 +119,10 @@ class Talk(TakesMetrics):
         row = self.history.row(self._last_measured) if self._stored else {}
         summary = {str(key): value for key, value in row.items() if key.kind == "summary"}
         return {**summary, **self._last_metrics}
+
+    def diagnose(self, *, at: int | None = None) -> Diagnosis:
+        """All rules over what was stored so far; with `at`, as it looked after that step."""
+        return diagnose(self.history, thresholds=self._thresholds, at=at)
 
     def _end_epoch(self) -> None:
         if not self._closed:

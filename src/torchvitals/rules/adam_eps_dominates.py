@@ -37,7 +37,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     sites = [
         site
         for site, value in zip(table.sites, typical, strict=True)
-        if value < limits.eps_ratio and not run.model.is_embedding(site)
+        # Exactly zero is no gradient at all, which is another ailment.
+        if 0 < value < limits.eps_ratio and not run.model.is_embedding(site)
     ]
     if not sites or len(sites) < 0.5 * len(table.sites):
         return None
@@ -49,7 +50,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     return finding(
         __name__,
         run,
-        severity=WARNING if slow else INFO,
+        severity=WARNING if slow and eps > 1e-8 else INFO,
         sites=sites,
         first_step=int(table.steps[0]),
         evidence=[

@@ -21,6 +21,7 @@ from types import TracebackType
 from torchvitals.curves import Forecast, Schedule, forecast, recognise
 from torchvitals.record.errors import RunNotFound, UnknownKey
 from torchvitals.record.event import Event
+from torchvitals.record.finding import Finding
 from torchvitals.record.key import Key
 from torchvitals.record.run_info import RunInfo
 from torchvitals.store import derived, distributions, drawing, merge
@@ -119,6 +120,16 @@ class History:
             if mine and (cut is None or step < cut):
                 found.append(Event(step, when, name, text, json.loads(data)))
         return found
+
+    def findings(self) -> list[Finding]:
+        """What was found while the run was trained, each as it was last stored, the worst first."""
+        newest = {
+            event.data["id"]: event.data["finding"]
+            for event in self.events("finding")
+            if "id" in event.data and "finding" in event.data
+        }
+        found = [Finding.from_json(data) for data in newest.values()]
+        return sorted(found, key=lambda one: (not one.is_open, -one.severity.rank, one.first_step))
 
     def keys(
         self, kind: str | None = None, site: str | None = None, stat: str | None = None
