@@ -1,8 +1,8 @@
 """`Diagnostician`: the diagnosis beside the training, on the recorder's thread.
 
 It looks after the second monitored step, then at growing intervals, and at once when something is
-not finite. Its time stays within `BUDGET` of the run's (plus `CREDIT_S` for the first looks): when a
-look takes long, the next comes later, and looks with the cheap rules alone come in between.
+not finite. Its time stays within `BUDGET` of the run's (plus `CREDIT_S` for the first looks): when
+a look takes long, the next comes later, and looks with the cheap rules alone come in between.
 
 A finding opens, is updated, and resolves; each change is an event of the run. It is told once, when
 it opens.

@@ -18,6 +18,7 @@ from torchvitals.record import Finding, Key
 from torchvitals.rules.rule import WARNING, NotChecked, cause, changed, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import num
+from torchvitals.rules.table import quantile
 from torchvitals.rules.thresholds import Thresholds
 
 TITLE = "Adam's v lags"
@@ -30,7 +31,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     table = table.pick([s for s in table.sites if not run.model.is_embedding(s)])
     if len(table.steps) < limits.moment_checks:
         raise NotChecked(f"needs {limits.moment_checks} looks at Adam's moments")
-    upper = np.array([np.nanquantile(row, 0.75) for row in table.values])
+    upper = quantile(table.values, 0.75)
     lagging = upper > limits.lag_ratio
     # Any stretch of eight looks counts: what is over has left its mark.
     counts = np.convolve(lagging, np.ones(8), "valid") if len(lagging) >= 8 else [lagging.sum()]

@@ -21,6 +21,7 @@ from torchvitals.rules.rule import ERROR, WARNING, NotChecked, cause, changed, e
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num, share
 from torchvitals.rules.steps import FULL
+from torchvitals.rules.table import quantile
 from torchvitals.rules.thresholds import Thresholds
 
 TITLE = "learning rate too low"
@@ -38,8 +39,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     values = values[(values > 0).any(axis=1)]
     if not len(values) or not lr > 0 or not loss.falls:
         return None
-    with np.errstate(invalid="ignore"):
-        upper = np.nanquantile(np.where(values > 0, values, np.nan), 0.75, axis=1)
+    upper = quantile(np.where(values > 0, values, np.nan), 0.75)
     size = float(np.median(upper))
     if not size < limits.lr_low_ratio or loss.fallen > limits.lr_low_fallen:
         return None

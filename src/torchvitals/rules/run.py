@@ -1,4 +1,4 @@
-"""`Run`: a stored run as rules read it. All rules together read each (kind, stat) once.
+"""`Run`: a stored run as rules read it. All rules together read everything once, in one pass.
 
 Of a long run the first `HEAD` and the last `TAIL` measured steps are read as they are; the time
 between them is thinned to `POINTS` buckets that show their value of largest magnitude, so that no
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from torchvitals.record import ROOT, SCALAR, Event, Key
+from torchvitals.record import ROOT, SCALAR, Event, Floats, Key
 from torchvitals.rules.loss import LossCurve
 from torchvitals.rules.model import Model
 from torchvitals.rules.stored import Ints, Stored
@@ -25,8 +25,22 @@ RAW = 1536
 HEAD = 128
 TAIL = 384
 POINTS = 256
-LINE_POINTS = 20_000
+LINE_POINTS = 8_000
 """A single series longer than this is thinned too, its last `TAIL` steps aside."""
+
+BAD = ("num_nan", "num_posinf", "num_neginf")
+TABLES = (
+    *(("activation", stat) for stat in ("rms", "min", "max", "zero_frac", *BAD[:2])),
+    *(("activation", stat) for stat in ("dead_frac", "dormant_frac", "saturated_frac")),
+    *(("gradient", stat) for stat in ("norm", "rms", "zero_frac", "missing", *BAD)),
+    *(("parameter", stat) for stat in ("norm", "rms", "std", "min", "max", *BAD)),
+    *(("parameter", stat) for stat in ("twin_frac", "stable_rank")),
+    *(("update", stat) for stat in ("ratio", "cosine", "norm", "max", "zero_frac", *BAD)),
+    *(("optimizer", stat) for stat in ("g2_over_v_rms", "sqrt_v_over_eps")),
+    *(("input", stat) for stat in ("num_nan", "num_inf")),
+    *(("attention", stat) for stat in ("entropy", "max_logit")),
+)
+"""What the rules read as tables."""
 
 T = TypeVar("T")
 
@@ -239,22 +253,34 @@ class Run:
         return steps if self._stop is None else steps[steps < self._stop]
 
     def _read(self, kind: str, stat: str) -> Table:
-        if not self.has(kind, stat):
-            return Table(np.empty(0, dtype=np.int64), (), np.empty((0, 0)))
-        steps = self.steps_of(kind)
+        """The table; with the first of a group of kinds all others are read, which costs little."""
+        together = [key for key in TABLES if key in self.columns and key not in self._tables]
+        wanted = together if (kind, stat) in together else [(kind, stat)]
+        keys = [Key(k, site, s) for k, s in wanted for site in self.sites(k, s)]
+        steps, values = self._side_by_side(keys)
+        begin = 0
+        for k, s in wanted:
+            sites = tuple(self.sites(k, s))
+            part = values[:, begin : begin + len(sites)].astype(np.float64)
+            begin += len(sites)
+            known = ~np.isnan(part).all(axis=1) if sites else np.zeros(len(part), dtype=bool)
+            self._tables[k, s] = Table(steps[known], sites, part[known])
+        return self._tables[kind, stat]
+
+    def _side_by_side(self, keys: list[Key]) -> tuple[Ints, Floats]:
+        if not keys:
+            return np.empty(0, dtype=np.int64), np.empty((0, 0), dtype=np.float32)
+        steps = self.monitored
         if len(steps) <= RAW:
-            parts = [self.stored.matrix(kind, stat, stop=self._stop)]
-        else:
-            first, last = int(steps[HEAD]), int(steps[-TAIL])
-            parts = [
-                self.stored.matrix(kind, stat, stop=first),
-                self.stored.matrix(kind, stat, start=first, stop=last, points=POINTS),
-                self.stored.matrix(kind, stat, start=last, stop=self._stop),
-            ]
-        values = np.concatenate([part[2] for part in parts]).astype(np.float64)
-        known = ~np.isnan(values).all(axis=1)
-        steps = np.concatenate([part[0] for part in parts])
-        return Table(steps[known], tuple(parts[0][1]), values[known])
+            return self.stored.columns(keys, stop=self._stop)
+        first, last = int(steps[HEAD]), int(steps[-TAIL])
+        parts = [
+            self.stored.columns(keys, stop=first),
+            self.stored.columns(keys, start=first, stop=last, points=POINTS),
+            self.stored.columns(keys, start=last, stop=self._stop),
+        ]
+        whole = np.concatenate([part[0] for part in parts])
+        return whole, np.concatenate([part[1] for part in parts])
 
     def _read_line(self, key: Key) -> Line:
         steps, values = self.stored.series(key, stop=self._stop)

@@ -99,51 +99,53 @@ def _zero(run: Run, line: Line, limits: Thresholds) -> Finding | None:
 
 def _jump(run: Run, line: Line, limits: Thresholds) -> Finding | None:
     values = line.values
-    for at in range(3, len(values)):
-        before = float(values[:at].max())
-        calm = values[at - 1] <= 1.05 * values[at - 3]
-        if before > 0 and calm and values[at] > limits.schedule_jump * before:
-            step, factor = int(line.steps[at]), float(values[at] / values[at - 1])
-            return finding(
-                __name__,
-                run,
-                severity=ERROR if values[-1] >= values[at] * 0.5 else WARNING,
-                sites=["learning rate"],
-                first_step=step,
-                evidence=[
-                    evidence(
-                        f"lr jumped from {num(values[at - 1])} to {num(values[at])} at step "
-                        f"{step}, "
-                        f"×{num(factor)}",
-                        _key(run),
-                        step=step,
-                        value=values[at],
-                        threshold=limits.schedule_jump,
-                    )
-                ],
-                explanation=(
-                    f"At step {step} the learning rate rose {num(factor)}-fold from one look to "
-                    "the next, out of a steady stretch: weights tuned at the old rate are thrown "
-                    "about by the new one."
-                ),
-                causes=[
-                    cause(
-                        "a schedule or a callback sets the rate to a wrong value",
-                        f"print the scheduler's rate around step {step}",
-                        0.7,
-                    ),
-                    cause(
-                        "a scheduler was made anew (resume, second phase) and forgot its base",
-                        "its base_lrs differ from the rate before",
-                        0.3,
-                    ),
-                ],
-                fix=f"hold lr at {num(values[at - 1])} instead of {num(values[at])} from step "
-                f"{step} on",
-                change=changed("lr", float(values[at]), float(values[at - 1])),
-                confidence=0.92,
+    if len(values) < 4:
+        return None
+    before = np.maximum.accumulate(values)[2:-1]
+    calm = values[2:-1] <= 1.05 * values[:-3]
+    high = calm & (before > 0) & (values[3:] > limits.schedule_jump * before)
+    if not high.any():
+        return None
+    at = int(np.argmax(high)) + 3
+    step, factor = int(line.steps[at]), float(values[at] / values[at - 1])
+    return finding(
+        __name__,
+        run,
+        severity=ERROR if values[-1] >= values[at] * 0.5 else WARNING,
+        sites=["learning rate"],
+        first_step=step,
+        evidence=[
+            evidence(
+                f"lr jumped from {num(values[at - 1])} to {num(values[at])} at step "
+                f"{step}, "
+                f"×{num(factor)}",
+                _key(run),
+                step=step,
+                value=values[at],
+                threshold=limits.schedule_jump,
             )
-    return None
+        ],
+        explanation=(
+            f"At step {step} the learning rate rose {num(factor)}-fold from one look to "
+            "the next, out of a steady stretch: weights tuned at the old rate are thrown "
+            "about by the new one."
+        ),
+        causes=[
+            cause(
+                "a schedule or a callback sets the rate to a wrong value",
+                f"print the scheduler's rate around step {step}",
+                0.7,
+            ),
+            cause(
+                "a scheduler was made anew (resume, second phase) and forgot its base",
+                "its base_lrs differ from the rate before",
+                0.3,
+            ),
+        ],
+        fix=f"hold lr at {num(values[at - 1])} instead of {num(values[at])} from step {step} on",
+        change=changed("lr", float(values[at]), float(values[at - 1])),
+        confidence=0.92,
+    )
 
 
 def _gone(run: Run, line: Line, limits: Thresholds) -> Finding | None:

@@ -66,15 +66,13 @@ class Stored(Protocol):
     ) -> tuple[Ints, Floats]:
         """One column."""
 
-    def matrix(
+    def columns(
         self,
-        kind: str,
-        stat: str,
+        keys: Sequence[Key],
         *,
-        sites: str | None = None,
         attempt: int | None = None,
         start: int | None = None,
         stop: int | None = None,
         points: int | None = None,
-    ) -> tuple[Ints, list[str], Floats]:
-        """One stat of all sites, thinned to `points` buckets of the largest magnitude."""
+    ) -> tuple[Ints, Floats]:
+        """Columns side by side, thinned to `points` buckets of the largest magnitude."""

@@ -87,6 +87,15 @@ class Table:
         return median(self.values[-num:], axis=0)
 
 
+def quantile(values: Array, share: float) -> Array:
+    """The quantile of each row (nearest rank) of what is not NaN; NaN where nothing is."""
+    ordered = np.sort(values, axis=1)
+    num = np.count_nonzero(~np.isnan(ordered), axis=1)
+    at = np.maximum(np.ceil(share * num).astype(np.intp) - 1, 0)
+    found = np.take_along_axis(ordered, at[:, None], axis=1)[:, 0]
+    return np.where(num > 0, found, np.nan)
+
+
 def median(values: Array, axis: int | None = None) -> Array:
     """The median of what is not NaN; NaN, without a warning, where nothing is."""
     values = np.asarray(values, dtype=np.float64)
