@@ -56,7 +56,8 @@ class Thresholds:
     frozen_patience: int = _limit(3, "frozen_layer", "monitored steps running")
     solved_share: float = _limit(
         0.01,
-        "lr_too_low loss_spike divergence plateau vanishing_gradients adam_eps_dominates",
+        "lr_too_low loss_spike divergence plateau vanishing_gradients adam_eps_dominates "
+        "update_ratio",
         "a loss below this share of its start is solved",
     )
     lr_high_points: int = _limit(12, "lr_too_high", "losses before it is judged")
@@ -124,7 +125,7 @@ class Thresholds:
     )
     exploding_norm: float = _limit(100.0, "exploding_gradients", "norm of all gradients")
     exploding_norm_error: float = _limit(
-        1000.0, "exploding_gradients", "norm of all gradients: red"
+        1000.0, "exploding_gradients summed_loss", "norm of all gradients: red"
     )
     exploding_growth: float = _limit(
         3.0, "exploding_gradients", "norm over that of the first steps"
