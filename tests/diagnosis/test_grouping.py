@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.rules.builder import RunBuilder
+from tests.rules.sick import CASES, NAN
 from torchvitals.diagnosis import diagnose
 from torchvitals.diagnosis.grouping import EXPLAINS, ORDER, group
 from torchvitals.record import ROOT, Evidence, Finding, Severity
 from torchvitals.rules.catalogue import NAMES
 from torchvitals.rules.run import Run
-
-from ..rules.builder import RunBuilder
-from ..rules.sick import CASES, NAN
 
 ONE = Finding(
     name="",

@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 import torchvitals
+from tests.rules.builder import RunBuilder
+from tests.rules.sick import CASES
 from torchvitals.diagnosis import diagnose
 from torchvitals.diagnosis.live import BUDGET, CREDIT_S, Diagnostician
 from torchvitals.record import ConfigError, Finding, Severity, StopTraining
 from torchvitals.rules.thresholds import Thresholds
-
-from ..rules.builder import RunBuilder
-from ..rules.sick import CASES
 
 
 def net() -> nn.Sequential:

@@ -28,7 +28,8 @@ class Thresholds:
 
     wiring_checks: int = _limit(
         2,
-        "orphan_parameter gradients_not_cleared no_effective_step schedule_fault",
+        "orphan_parameter gradients_not_cleared no_effective_step schedule_fault input_ignored "
+        "wrong_loss_input input_scale",
         "monitored steps before wiring is judged",
     )
     orphan_share: float = _limit(
@@ -56,8 +57,8 @@ class Thresholds:
     frozen_patience: int = _limit(3, "frozen_layer", "monitored steps running")
     solved_share: float = _limit(
         0.01,
-        "lr_too_low loss_spike divergence plateau vanishing_gradients adam_eps_dominates "
-        "update_ratio",
+        "adam_eps_dominates vanishing_gradients update_ratio lr_too_low loss_spike divergence "
+        "plateau",
         "a loss below this share of its start is solved",
     )
     lr_high_points: int = _limit(12, "lr_too_high", "losses before it is judged")
@@ -96,10 +97,12 @@ class Thresholds:
         1000, "schedule_fault", "runs shorter than this may warm up as they like"
     )
     spike_sigma: float = _limit(
-        6.0, "loss_spike gradient_spike", "robust standard deviations of the log value"
+        6.0, "gradient_spike loss_spike", "robust standard deviations of the log value"
     )
-    spike_window: int = _limit(128, "loss_spike gradient_spike", "values that make the baseline")
-    spike_least: int = _limit(16, "loss_spike gradient_spike", "values before anything is judged")
+    spike_window: int = _limit(128, "gradient_spike loss_spike", "values that make the baseline")
+    spike_least: int = _limit(
+        16, "gradient_spike tensor_spike loss_spike", "values before anything is judged"
+    )
     spike_recovery: int = _limit(20, "loss_spike", "values after which it must be back")
     loss_spike: float = _limit(10.0, "loss_spike", "loss over the median before: a warning")
     loss_spike_small: float = _limit(2.0, "loss_spike", "loss over the median before: information")
@@ -109,7 +112,9 @@ class Thresholds:
     )
     divergence_points: int = _limit(30, "divergence", "losses before it is judged")
     divergence_factor: float = _limit(2.0, "divergence", "loss now over its best")
-    plateau_points: int = _limit(60, "plateau vanishing_gradients", "losses before it is judged")
+    plateau_points: int = _limit(
+        60, "vanishing_gradients plateau oscillation", "losses before it is judged"
+    )
     plateau_fallen: float = _limit(0.05, "plateau", "share of the loss that must be gone")
     plateau_error_steps: int = _limit(
         200, "plateau", "steps after which nothing learned is an error"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from torchvitals.diagnosis.telling import one_line
 from torchvitals.record import ROOT, SCALAR, Key
 from torchvitals.store import History
 from torchvitals.views.columns import Trend, trend
@@ -21,7 +22,7 @@ from torchvitals.views.progress import done_step
 
 BAD_STATS = ("num_nan", "num_posinf", "num_neginf")
 BAD_POINTS = 256
-ROUTINE = frozenset({"epoch", "flops"})
+ROUTINE = frozenset({"epoch", "finding", "flops"})
 """Kinds of events that are no news."""
 
 
@@ -91,6 +92,8 @@ class RunSummary:
     events: list[str]
     """Without those that `pace` tells: epochs, and the FLOPs of a step."""
     pace: Pace
+    findings: list[str]
+    """What the diagnosis beside the training found and is not over, the worst first."""
 
 
 def summarize(
@@ -159,7 +162,17 @@ def summarize(
         overhead_frac=overhead_frac,
         events=event_lines(history, stop=stop),
         pace=pace_of(history, stop=stop, now=now, spark_width=spark_width),
+        findings=finding_lines(history, stop=stop),
     )
+
+
+def finding_lines(history: History, *, stop: int | None = None) -> list[str]:
+    """Open findings as they were stored: severity, name, place, fix."""
+    return [
+        f"{one.severity.value}: {one_line(one)}"
+        for one in history.findings()
+        if one.is_open and (stop is None or one.first_step < stop)
+    ]
 
 
 def event_lines(history: History, *, stop: int | None = None) -> list[str]:
