@@ -168,13 +168,16 @@ def _report(path: Path, planted: str, *, as_json: bool) -> None:
     from rich.text import Text
 
     from torchvitals.cli.show import make_tables, print_summary, print_tables
+    from torchvitals.diagnosis import diagnose
     from torchvitals.store import open_run
+    from torchvitals.views.findings_text import diagnosis_text
     from torchvitals.views.summary import summarize
     from torchvitals.views.terminal import Screen
 
     with open_run(path) as history:
         tables = make_tables(history, (), top=4)
         on_top = _on_top(history)
+        diagnosis = diagnose(history)
         found = on_top is not None and on_top.startswith(planted)
         if as_json:
             summary = summarize(history)
@@ -184,6 +187,7 @@ def _report(path: Path, planted: str, *, as_json: bool) -> None:
                     "planted": planted,
                     "on_top": on_top,
                     "found": found,
+                    "diagnosis": diagnosis.to_json(),
                     "summary": summary,
                     "tables": tables,
                 }
@@ -203,6 +207,8 @@ def _report(path: Path, planted: str, *, as_json: bool) -> None:
                 else "It takes three measured steps to call a layer frozen; train longer to see it."
             ),
         )
+        screen.show("", Text("The diagnosis", "bold"))
+        screen.show(diagnosis_text(diagnosis, screen.width, path=path))
         overhead = summarize(history).overhead_frac
         if overhead is not None:
             screen.show("", Text("What it cost", "bold"))
@@ -210,6 +216,7 @@ def _report(path: Path, planted: str, *, as_json: bool) -> None:
             screen.show(f"  {_cost(overhead)} of the training's time, {size / 1e6:.1f} MB on disk.")
         screen.show(
             "", Text("Next", "bold"),
+            f"  vitals diagnose {path}",
             f"  vitals show {path} --kind gradient --top 20",
             f"  vitals show {path} --site blocks.2.mlp",
             f"  vitals export {path} --to csv -o demo.csv",

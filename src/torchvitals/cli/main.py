@@ -15,7 +15,18 @@ import click
 
 from torchvitals import __version__
 
-COMMANDS = ("demo", "ls", "status", "show", "export", "verify", "doctor", "coordcheck")
+COMMANDS = (
+    "demo",
+    "ls",
+    "status",
+    "show",
+    "diagnose",
+    "explain",
+    "export",
+    "verify",
+    "doctor",
+    "coordcheck",
+)
 """In the order in which a newcomer meets them."""
 
 EXIT_PROBLEM = 1
@@ -98,6 +109,7 @@ Examples:
   vitals ls                    the runs under ./runs
   vitals status                follow the run that is running
   vitals show runs/gpt         how a run is doing, the worst layers first
+  vitals diagnose runs/gpt     what is wrong with it, and what to do
   vitals export runs/gpt --to csv -o gpt.csv
 
 A run is made by torchvitals.watch(model, optimizer) around your training loop.

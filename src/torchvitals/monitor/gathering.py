@@ -51,6 +51,8 @@ class Gathering:
         self._sites: list[list[str]] = [[] for _ in range(ranks.world_size)]
         self.wants_bins = False
         """Whether all ranks send their histograms in the next exchange."""
+        self.stops = False
+        """Whether the writer asked all ranks to end the training."""
 
     def exchange(
         self,
@@ -58,20 +60,22 @@ class Gathering:
         numbers: Mapping[str, float],
         bins: Distributions | None,
         *,
-        flag: bool,
+        bins_next: bool = False,
+        stop: bool = False,
         checks: Checksums | None = None,
     ) -> Exchanged:
         """Merge the other ranks' share into `parts` and `bins` (on the writer).
 
-        A collective. `flag`: the writer wants histograms the next time. `checks`: checksums of the
-        parameters, when the replicas are to be compared.
+        A collective. `bins_next`: the writer wants histograms the next time; `stop`: it ends the
+        training. `checks`: checksums of the parameters, when the replicas are to be compared.
         """
         # Asked for once: samples are blown up to their tensors' sizes by it.
         pieces = {
             name: probe.pieces(raw) for name, probe, raw in parts if isinstance(probe, SHARES)
         }
         payload = self._pack(parts, pieces, numbers, bins, checks or {})
-        received, self.wants_bins = self._ranks.gather_step(payload, flag=flag)
+        received, said = self._ranks.gather_step(payload, flags=bins_next + 2 * stop)
+        self.wants_bins, self.stops = bool(said & 1), bool(said & 2)
         if not self._ranks.is_writer:
             return Exchanged(complete=received is not None)
         if received is None:

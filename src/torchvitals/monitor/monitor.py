@@ -28,6 +28,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
+from torchvitals.diagnosis import Diagnostician
+from torchvitals.diagnosis.telling import message
 from torchvitals.guard import Guard
 from torchvitals.monitor.changes import Changes
 from torchvitals.monitor.gathering import Gathering
@@ -48,7 +50,7 @@ from torchvitals.probes.scaler import ScalerCatcher
 from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.tree import Tree
 from torchvitals.probes.updates import Updates
-from torchvitals.record import ConfigError, Event, Key, StoreError
+from torchvitals.record import ConfigError, Event, Finding, Key, StopTraining, StoreError
 from torchvitals.stats.backend import Backend
 from torchvitals.stats.clipping import ClipCatcher
 from torchvitals.store.history import History, open_run
@@ -88,6 +90,7 @@ class Monitor(Talk):
         reference: nn.Module | None,
         changes: Changes,
         guard: Guard | None = None,
+        make_diagnostician: Callable[[Callable[[Event], None]], Diagnostician] | None = None,
     ) -> None:
         self.path = path
         """The run's folder."""
@@ -101,7 +104,7 @@ class Monitor(Talk):
         self._thread = threading.get_ident()
         self._histograms_at = 0.0
         self._last_measured = steps.current
-        self._closed = False
+        self._closed = self._stopped = False
         self._spent = 0.0
         self._riding = False
         """The gradients of the step under way are measured together with the weights' change."""
@@ -115,6 +118,10 @@ class Monitor(Talk):
         self._wall = Wall(self._note_failure)
         self._stored = writer is not None
         self._recorder = Recorder(writer, self._wall, num_parameters)
+        self._diagnostician: Diagnostician | None = None
+        if make_diagnostician is not None:
+            self._diagnostician = make_diagnostician(self._recorder.put)
+            self._recorder.listen(self._diagnostician)
         self._probes = make_probes(self._wall.failed, self.note_not_seen)
         self._ranks = ranks
         self._gathering: Gathering | None = None
@@ -185,6 +192,11 @@ class Monitor(Talk):
         if self._history is None:
             self._history = open_run(self.path)
         return self._history
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the diagnosis beside the training has found so far and is not over, worst first."""
+        return self._diagnostician.findings if self._diagnostician is not None else []
 
     def step(self) -> None:
         """End a step by hand. Only for a model watched without an optimizer."""
@@ -257,7 +269,7 @@ class Monitor(Talk):
         elif status == "finished" and self._ranks.complete:
             bins = self._take_bins()
             parts = [(name, probe, probe.take()) for name, probe in self._probes.in_order()]
-            found = gathering.exchange(parts, {}, bins, flag=False)
+            found = gathering.exchange(parts, {}, bins)
             if bins and found.complete and self._ranks.is_writer:
                 self._recorder.put(Histograms(self._last_measured, time.time(), bins))
 
@@ -509,6 +521,21 @@ class Monitor(Talk):
         self._logbook.end_step()
         self._active = again and not self._recorder.behind
         self._switch()
+        self._end_if_asked()
+
+    @property
+    def _stop_reason(self) -> Finding | None:
+        return self._diagnostician.stop if self._diagnostician is not None else None
+
+    def _end_if_asked(self) -> None:
+        """Raise on the training thread what `stop_on` asked for, once."""
+        found = self._stop_reason
+        # With several ranks all learn of it in the same exchange: none is left waiting.
+        asked = found is not None if self._gathering is None else self._gathering.stops
+        if asked and not self._stopped:
+            self._stopped = True
+            text = message(found) if found is not None else "rank 0 ended the training: stop_on"
+            raise StopTraining(text, found)
 
     def _packet(self, begun: float, *, again: bool) -> Packet:
         """What the probes measured in this step."""
@@ -544,7 +571,8 @@ class Monitor(Talk):
             packet.parts if packet is not None else [],
             self._rank_numbers(),
             bins,
-            flag=now - self._histograms_at >= HISTOGRAMS_S,
+            bins_next=now - self._histograms_at >= HISTOGRAMS_S,
+            stop=self._stop_reason is not None,
             checks=checks,
         )
         if bins is not None:

@@ -74,7 +74,7 @@ class Ranks:
         self.world_size = world_size
         self._group = group
         self._lost = world_size > 1 and group is None
-        self._flag = False
+        self._flags = 0
 
     @classmethod
     def join(cls, *, timeout_s: float = TIMEOUT_S) -> Ranks:
@@ -157,14 +157,14 @@ class Ranks:
             return Gathered([dict(checks)], complete=False)
         return Gathered([unpacked(payload)[0] for payload in received], complete=True)
 
-    def gather_step(self, payload: bytes, *, flag: bool = False) -> tuple[list[bytes] | None, bool]:
+    def gather_step(self, payload: bytes, *, flags: int = 0) -> tuple[list[bytes] | None, int]:
         """Bring what each rank measured in a step to the writer, in the order of the ranks.
 
-        Also gives every rank the writer's `flag`. None: a rank is lost; the others than the writer
+        Also gives every rank the writer's `flags`. None: a rank is lost; the others than the writer
         get an empty list.
         """
-        received = self._exchange(STEP, payload, everywhere=False, flag=flag)
-        return received, self._flag
+        received = self._exchange(STEP, payload, everywhere=False, flags=flags)
+        return received, self._flags
 
     def close(self) -> None:
         """Leave the group. Not a collective. Afterwards only this rank's numbers are returned."""
@@ -180,7 +180,7 @@ class Ranks:
                 log.debug("torchvitals: leaving the group of ranks: %s", error)
 
     def _exchange(
-        self, topic: int, payload: bytes, *, everywhere: bool, flag: bool = False
+        self, topic: int, payload: bytes, *, everywhere: bool, flags: int = 0
     ) -> list[bytes] | None:
         """Every rank's payload in their order; None when a rank is lost.
 
@@ -191,22 +191,22 @@ class Ranks:
         if self._lost:
             return None
         try:
-            return self._swap(topic, payload, everywhere=everywhere, flag=flag)
+            return self._swap(topic, payload, everywhere=everywhere, flags=flags)
         except (RuntimeError, ValueError) as error:
             self.close()
             _warn("the ranks can exchange no more numbers", error)
             return None
 
-    def _swap(self, topic: int, payload: bytes, *, everywhere: bool, flag: bool) -> list[bytes]:
+    def _swap(self, topic: int, payload: bytes, *, everywhere: bool, flags: int) -> list[bytes]:
         if not _initialised():
             raise RuntimeError(
                 "torch.distributed was shut down before the monitor; close the monitor first"
             )
         # The sizes go to everybody: so all ranks, not the writer alone, see that one is missing.
         sizes = [torch.zeros(3, dtype=torch.int64) for _ in range(self.world_size)]
-        own_size = torch.tensor([topic, len(payload), int(flag)])
+        own_size = torch.tensor([topic, len(payload), flags])
         dist.all_gather(sizes, own_size, group=self._group)
-        self._flag = bool(sizes[WRITER][2])
+        self._flags = int(sizes[WRITER][2])
         if any(int(size[0]) != topic for size in sizes):
             raise RuntimeError(
                 "ranks exchange different things at the same time; report at points that every "

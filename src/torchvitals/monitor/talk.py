@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
+from torchvitals.diagnosis import Diagnosis, diagnose
 from torchvitals.monitor.loader import WatchedLoader
 from torchvitals.monitor.metric_methods import TakesMetrics
 from torchvitals.monitor.reference import run_quietly
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from torchvitals.monitor.logbook import Logbook
     from torchvitals.monitor.pace import Pace
     from torchvitals.monitor.probe_set import Probes
+    from torchvitals.rules.thresholds import Thresholds
     from torchvitals.store.history import History
 
 Batch = TypeVar("Batch")
@@ -39,6 +41,7 @@ class Talk(TakesMetrics):
     _logbook: Logbook
     _pace: Pace | None
     _probes: Probes
+    _thresholds: Thresholds | None = None
 
     @property
     def history(self) -> History:
@@ -127,6 +130,10 @@ class Talk(TakesMetrics):
         row = self.history.row(self._last_measured) if self._stored else {}
         summary = {str(key): value for key, value in row.items() if key.kind == "summary"}
         return {**summary, **self._last_metrics}
+
+    def diagnose(self, *, at: int | None = None) -> Diagnosis:
+        """All rules over what was stored so far; with `at`, as it looked after that step."""
+        return diagnose(self.history, thresholds=self._thresholds, at=at)
 
     def _end_epoch(self) -> None:
         if not self._closed:

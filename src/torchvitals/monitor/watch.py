@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
+from torchvitals.diagnosis import Diagnostician
 from torchvitals.guard import Guard
 from torchvitals.monitor.changes import Changes
 from torchvitals.monitor.environment import describe_run
@@ -31,7 +32,17 @@ from torchvitals.probes.tree import Selection, Tree, compile_patterns, leaves
 from torchvitals.probes.updates import Updates
 from torchvitals.probes.weights import Weights
 from torchvitals.probes.wiring import Wiring
-from torchvitals.record import ConfigError, Key, RunExists, RunInfo, RunLocked, StoreError
+from torchvitals.record import (
+    ConfigError,
+    Finding,
+    Key,
+    RunExists,
+    RunInfo,
+    RunLocked,
+    Severity,
+    StoreError,
+)
+from torchvitals.rules.thresholds import Thresholds
 from torchvitals.stats.backend import SAMPLE_STRIDE, choose_backend
 from torchvitals.store.history import open_run
 from torchvitals.store.writer import RunWriter
@@ -73,6 +84,10 @@ def watch(
     reference: nn.Module | Literal["init"] | None = None,
     guard: Guard | str | bool | None = None,
     backend: str = "auto",
+    diagnose: bool = True,
+    on_finding: Callable[[Finding], None] | None = None,
+    stop_on: Literal["warning", "error"] | None = None,
+    thresholds: Thresholds | Mapping[str, Any] | None = None,
 ) -> Monitor:
     """Watch a training from the inside and keep what is seen in one file.
 
@@ -116,6 +131,10 @@ def watch(
         guard: judge each step before it is made: "skip", "clip", "rollback", "stop", "warn", True
             (the default `Guard()`), or a `Guard` of your own.
         backend: "native", "torch", or the best there is.
+        diagnose: look for what is wrong beside the training, within 1 % of its time, and say so.
+        on_finding: called with each finding when it opens, on the recorder's thread.
+        stop_on: end the training with StopTraining at a finding this bad or worse.
+        thresholds: other limits than the defaults (docs/thresholds.md).
 
     With several processes (torch.distributed initialised) all call watch(); rank 0 writes the run.
 
@@ -137,6 +156,9 @@ def watch(
         raise ConfigError(f"total_steps must be at least 1, got {total_steps}")
     if sample_size < 1:
         raise ConfigError(f"sample_size must be at least 1, got {sample_size}")
+    if stop_on not in {None, "warning", "error"}:
+        raise ConfigError(f"stop_on must be 'warning', 'error' or None, got {stop_on!r}")
+    limits = Thresholds.make(thresholds)
     stride = _STRIDES[histograms]
     chosen_backend = choose_backend(backend)
     tree = Tree(models)
@@ -229,7 +251,7 @@ def watch(
     ranks = Ranks.join()
     writer = _open_writer(path, info, resume=resume) if ranks.is_writer else None
     last = start_step if start_step is not None else (writer.last_step if writer else None) or 0
-    return Monitor(
+    monitor = Monitor(
         path=path,
         writer=writer,
         optimizers=optimizers,
@@ -254,7 +276,20 @@ def watch(
         changes=Changes(models, tree),
         guard=guarding,
         next_epoch=_next_epoch(path, last) if resume and writer is not None else 1,
+        make_diagnostician=(
+            partial(
+                Diagnostician,
+                partial(open_run, path),
+                thresholds=limits,
+                on_finding=on_finding,
+                stop_on=None if stop_on is None else Severity(stop_on),
+            )
+            if diagnose and writer is not None
+            else None
+        ),
     )
+    monitor._thresholds = limits
+    return monitor
 
 
 def _models(model: Models) -> dict[str, nn.Module]:

@@ -11,6 +11,7 @@ VitalsError
 ├── GuardStop            the guard ended the training, as it was told to
 │   └── RollbackFailed   going back did not help, or there is nothing to go back to
 ├── UnknownKey           no such column in this run                    (KeyError)
+├── StopTraining         a finding ended the training: watch(stop_on=…)
 ├── UnsupportedTensor    its values can't be read (meta, quantized)    (TypeError)
 └── MissingExtra         an optional dependency is absent              (ImportError)
 """
@@ -62,6 +63,14 @@ class UnknownKey(VitalsError, KeyError):
     def __str__(self) -> str:
         # KeyError shows the repr of its argument; a message should read as a sentence.
         return str(self.args[0]) if self.args else ""
+
+
+class StopTraining(VitalsError):
+    """A finding ended the training, as `watch(stop_on=…)` asked; `finding` is what was found."""
+
+    def __init__(self, text: str, finding: object = None) -> None:
+        super().__init__(text)
+        self.finding = finding
 
 
 class UnsupportedTensor(VitalsError, TypeError):

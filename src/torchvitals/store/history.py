@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,9 @@ from types import TracebackType
 from torchvitals.curves import Forecast, Schedule, forecast, recognise
 from torchvitals.record.errors import RunNotFound, UnknownKey
 from torchvitals.record.event import Event
+from torchvitals.record.finding import Finding
 from torchvitals.record.key import Key
+from torchvitals.record.row import Floats
 from torchvitals.record.run_info import RunInfo
 from torchvitals.store import derived, distributions, drawing, merge
 from torchvitals.store.answers import (
@@ -120,6 +122,16 @@ class History:
                 found.append(Event(step, when, name, text, json.loads(data)))
         return found
 
+    def findings(self) -> list[Finding]:
+        """What was found while the run was trained, each as it was last stored, the worst first."""
+        newest = {
+            event.data["id"]: event.data["finding"]
+            for event in self.events("finding")
+            if "id" in event.data and "finding" in event.data
+        }
+        found = [Finding.from_json(data) for data in newest.values()]
+        return sorted(found, key=lambda one: (not one.is_open, -one.severity.rank, one.first_step))
+
     def keys(
         self, kind: str | None = None, site: str | None = None, stat: str | None = None
     ) -> list[Key]:
@@ -215,24 +227,45 @@ class History:
         early.
         """
         check_points(points)
-        with self._snapshot() as source:
+        with self._snapshot():
             keys = self.keys(kind, sites, stat)
             if not keys:
                 computed = derived.matrix(
                     self, kind, stat, sites, attempt=attempt, start=start, stop=stop, points=points
                 )
                 return Matrix(*computed)
-            columns = [source.columns[key] for key in keys]
-            wanted = set(columns)
+            steps, values = self.columns(
+                keys, attempt=attempt, start=start, stop=stop, points=points
+            )
+            return Matrix(steps, [key.site for key in keys], values)
+
+    def columns(
+        self,
+        keys: Sequence[Key],
+        *,
+        attempt: int | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        points: int | None = None,
+    ) -> tuple[Ints, Floats]:
+        """Steps, and any stored columns side by side: many of them cost little more than one.
+
+        Thinned by `points` as `matrix` is. Raises UnknownKey for one that is not stored.
+        """
+        check_points(points)
+        with self._snapshot() as source:
+            unknown = [key for key in keys if key not in source.columns]
+            if unknown:
+                raise self._unknown(unknown[0])
+            numbers = [source.columns[key] for key in keys]
+            wanted = set(numbers)
             layouts = [
                 layout for layout in source.layouts(VALUES) if wanted & layout.position.keys()
             ]
             found = merge.views(source, layouts, attempt, start, stop)
             if points is None:
-                steps, values = merge.matrix(source, found, columns)
-            else:
-                steps, values = drawing.peaks(source, found, columns, points)
-            return Matrix(steps, [key.site for key in keys], values)
+                return merge.matrix(source, found, numbers)
+            return drawing.peaks(source, found, numbers, points)
 
     def row(self, step: int, *, attempt: int | None = None) -> dict[Key, float]:
         """Everything measured at that step; empty when nothing was."""

@@ -33,6 +33,8 @@ class RunLine:
     duration_s: float | None = None
     size_bytes: int = 0
     problem: str | None = None
+    finding: str | None = None
+    """The worst that the diagnosis beside the training found and is not over."""
 
 
 def listing(
@@ -99,6 +101,7 @@ def _line(history: History, name: str, path: Path, now: float) -> RunLine:
         age_s=None if started is None else now - started,
         duration_s=took(history, now),
         size_bytes=disk_size(path),
+        finding=next((one.name for one in history.findings() if one.is_open), None),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from torchvitals.diagnosis.telling import one_line
 from torchvitals.record import ROOT, SCALAR, Key
 from torchvitals.store import History
 from torchvitals.views.columns import Trend, trend
@@ -21,7 +22,7 @@ from torchvitals.views.progress import done_step
 
 BAD_STATS = ("num_nan", "num_posinf", "num_neginf")
 BAD_POINTS = 256
-ROUTINE = frozenset({"epoch", "flops"})
+ROUTINE = frozenset({"epoch", "finding", "flops"})
 """Kinds of events that are no news."""
 
 
@@ -93,6 +94,8 @@ class RunSummary:
     pace: Pace
     guard: dict[str, int]
     """What the guard did how often; empty where there was none or nothing to do."""
+    findings: list[str]
+    """What the diagnosis beside the training found and is not over, the worst first."""
 
 
 def summarize(
@@ -162,6 +165,7 @@ def summarize(
         events=event_lines(history, stop=stop),
         guard=guard_counts(history, stop=stop),
         pace=pace_of(history, stop=stop, now=now, spark_width=spark_width),
+        findings=finding_lines(history, stop=stop),
     )
 
 
@@ -176,6 +180,15 @@ def guard_counts(history: History, *, stop: int | None = None) -> dict[str, int]
             elif event.kind == "scaler":
                 counts["scaler"] = counts.get("scaler", 0) + 1
     return counts
+
+
+def finding_lines(history: History, *, stop: int | None = None) -> list[str]:
+    """Open findings as they were stored: severity, name, place, fix."""
+    return [
+        f"{one.severity.value}: {one_line(one)}"
+        for one in history.findings()
+        if one.is_open and (stop is None or one.first_step < stop)
+    ]
 
 
 def event_lines(history: History, *, stop: int | None = None) -> list[str]:

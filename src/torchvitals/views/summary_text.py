@@ -19,6 +19,7 @@ from torchvitals.views.trend_lines import evaluation_lines, loss_line, trend_lin
 
 NUM_SCALARS = 6
 NUM_EVENTS = 4
+NUM_FINDINGS = 2
 SHORTEST_PATH = 16
 
 
@@ -142,6 +143,8 @@ def _guarded(counts: Mapping[str, int]) -> Iterator[str]:
 
 
 def _standing_out(run: RunSummary) -> Iterator[tuple[str, str]]:
+    for at, text in enumerate(run.findings[:NUM_FINDINGS]):
+        yield ("finding" if not at else ""), text
     counts = [
         f"{num} {word}"
         for num, word in (

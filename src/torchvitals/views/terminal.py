@@ -150,6 +150,8 @@ def listing_text(lines: Sequence[RunLine], width: int) -> RenderableType:
         "took": [words.duration(line.duration_s) for line in lines],
         "size": [words.size(line.size_bytes) for line in lines],
     }
+    if any(line.finding for line in lines):
+        cells = {"finding": [line.finding or "" for line in lines], **cells}
     sparks = [line.loss_spark for line in lines]
     fixed = [("status", [line.status for line in lines]), ("loss over time", sparks)]
     chosen, room = fit([line.name for line in lines], cells, fixed, width)

@@ -1,0 +1,102 @@
+"""The model learns the training data by heart.
+
+**Shows as** a validation loss that has passed its minimum while the training loss goes on
+falling.
+
+**Why it hurts**: every further step makes the model worse on new data.
+
+**Judged by** the validation loss: more than 10 % above its best, in the last two evaluations,
+with at least four of them, while the training loss is below what it was at that best. Source: the
+stability guide (+10 %).
+
+**Known false alarms**: the loss may rise through overconfidence while the accuracy still
+improves; that is said where an accuracy is logged.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from torchvitals.record import ROOT, Finding, Key
+from torchvitals.rules.rule import INFO, WARNING, NotChecked, cause, evidence, finding
+from torchvitals.rules.run import Run
+from torchvitals.rules.say import num, share
+from torchvitals.rules.thresholds import Thresholds
+
+TITLE = "overfitting"
+NEEDS = ("loss", "validation")
+
+
+def check(run: Run, limits: Thresholds) -> Finding | None:
+    """Validation up, training down."""
+    line = run.validation_loss.finite
+    if len(line) < limits.overfit_evals:
+        raise NotChecked(f"needs {limits.overfit_evals} evaluations")
+    at = int(np.argmin(line.values))
+    best, now = float(line.values[at]), float(np.median(line.last(2)))
+    if best <= 0 or at > len(line) - 3 or line.last(2).min() < (1 + limits.overfit_rise) * best:
+        return None
+    train = run.loss.finite
+    then, late = train.until(int(line.steps[at])), train.after(int(line.steps[-2]))
+    if not len(then):
+        return None
+    before = float(np.median(then.last(max(3, len(then) // 10))))
+    after = float(np.median(late.values if len(late) >= 3 else train.last(10)))
+    if after > before * (1 - limits.overfit_gap) and run.loss.falls:
+        return None  # both rise: that is another ailment
+    step = int(line.steps[at])
+    better = _accuracy_improves(run, step)
+    return finding(
+        __name__,
+        run,
+        severity=WARNING if not better else INFO,
+        sites=[ROOT],
+        first_step=step,
+        evidence=[
+            evidence(
+                f"validation loss {num(now)}, {num(best)} at its best (step {step}): "
+                f"+{share(now / best - 1)}, healthy is below +{share(limits.overfit_rise)}",
+                Key("eval", run.validation_split or "val", "loss"),
+                step=int(line.steps[-1]),
+                value=now / best - 1,
+                threshold=limits.overfit_rise,
+            ),
+            evidence(
+                f"the training loss fell from {num(before)} to {num(after)} meanwhile",
+                Key.scalar(run.loss.name),
+                step=run.last_step,
+                value=after,
+            ),
+        ],
+        explanation=(
+            f"Since step {step} the validation loss rises while the training loss falls: what is "
+            "learned since then does not carry over to new data."
+        ),
+        causes=[
+            cause(
+                "more steps than the data supports", "training data are seen many times over", 0.6
+            ),
+            cause(
+                "too little regularisation for this model size",
+                "dropout or weight decay moves the minimum to later and lower",
+                0.5,
+            ),
+            cause(
+                "validation data differ from the training data",
+                "a random split of the training data does not show it",
+                0.2,
+            ),
+        ],
+        fix=f"stop at step {step} (keep that checkpoint), or use weight decay 0.1 and dropout "
+        "0.1 … 0.3",
+        change={"stop_at": step, "weight_decay": {"to": 0.1}},
+        confidence=0.85,
+    )
+
+
+def _accuracy_improves(run: Run, step: int) -> bool:
+    for (split, name), line in run.evals.items():
+        if split == run.validation_split and "acc" in name.lower() and len(line) >= 4:
+            before = line.until(step).values
+            return bool(len(before) and np.median(line.last(2)) > before.max() + 0.005)
+    return False

@@ -1,0 +1,157 @@
+"""The loss does not fall.
+
+**Shows as** a flat curve: from the start (nothing was learned), or after a while (as good as it
+gets).
+
+**Why it hurts**: from the start, it means that something is broken; later, it wastes time.
+
+**Judged by** the level now against the start, the trend of the last fifth (no change beyond 3.5
+standard errors), and a learning rate that is not annealed. Where the number of classes is known,
+a loss at the level of guessing (ln C) counts as "nothing was learned". A plateau after real
+progress is information.
+
+**Known false alarms**: losses that may be negative (REINFORCE) or several losses (a GAN) are not
+judged; a run with a long warm-up is flat at first.
+"""
+
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+
+from torchvitals.record import ROOT, Finding, Key
+from torchvitals.rules.rule import (
+    ERROR,
+    INFO,
+    WARNING,
+    NotChecked,
+    cause,
+    changed,
+    evidence,
+    finding,
+)
+from torchvitals.rules.run import Run
+from torchvitals.rules.say import nice, num, share
+from torchvitals.rules.thresholds import Thresholds
+
+TITLE = "plateau"
+NEEDS = ("loss",)
+
+
+def check(run: Run, limits: Thresholds) -> Finding | None:
+    """Nothing was learned, or nothing more is learned."""
+    loss = run.loss
+    if len(loss.finite) < limits.plateau_points:
+        raise NotChecked(f"needs {limits.plateau_points} losses")
+    if not loss.falls or loss.start <= 0:
+        return None
+    guess = trivial_loss(run)
+    best = min(loss.best, loss.now)
+    stuck = 1.0 - loss.now / loss.start < limits.plateau_fallen
+    guessing = guess is not None and 0.93 * guess < loss.now < 1.3 * guess
+    annealed = run.lr and run.lr_now < 0.1 * run.lr_peak
+    lr = run.lr_now
+    if (stuck or guessing) and best > 0.8 * loss.now:
+        level = (
+            f"guessing among the classes, {num(guess)}"
+            if guessing and guess
+            else (f"the start, {num(loss.start)}")
+        )
+        return finding(
+            __name__,
+            run,
+            severity=ERROR if run.last_step >= limits.plateau_error_steps else WARNING,
+            sites=[ROOT],
+            first_step=run.first_step,
+            evidence=[
+                evidence(
+                    f"loss {num(loss.now)} after {run.last_step} steps, at the level of {level}",
+                    Key.scalar(loss.name),
+                    step=run.last_step,
+                    value=loss.now,
+                    threshold=(1 - limits.plateau_fallen) * loss.start,
+                )
+            ],
+            explanation=(
+                f"After {run.last_step} steps the loss is at {num(loss.now)}, the level of "
+                f"{level}: "
+                "the model has learned nothing about its targets."
+            ),
+            causes=[
+                cause(
+                    "labels do not belong to the inputs (shuffled, misaligned, constant input)",
+                    "the model can't even overfit ten fixed samples whose labels you checked by "
+                    "eye",
+                    0.45,
+                ),
+                cause(
+                    "the learning rate is far off",
+                    "runs with lr × 10 and lr ÷ 10 differ from this one",
+                    0.35,
+                ),
+                cause(
+                    "no gradient gets through (dead units, saturation, vanishing)",
+                    "the gradient norms of the first layers are near zero",
+                    0.3,
+                ),
+            ],
+            fix="overfit ten samples first: if that fails, check inputs and labels; otherwise "
+            "raise "
+            f"lr from {num(lr)} to {num(nice(lr * 3))}",
+            change=changed("lr", lr, nice(lr * 3)),
+            confidence=0.6,
+        )
+    if annealed or loss.direction.word != "flat" or loss.now < limits.solved_share * loss.start:
+        return None
+    return finding(
+        __name__,
+        run,
+        severity=INFO,
+        sites=[ROOT],
+        first_step=int(loss.levels.steps[-max(2, len(loss.levels) // 5)]),
+        evidence=[
+            evidence(
+                f"no change of the loss beyond its noise in the last fifth (level {num(loss.now)})",
+                Key.scalar(loss.name),
+                step=run.last_step,
+                value=loss.now,
+            ),
+            evidence(f"it had fallen by {share(max(loss.fallen, 0.0))} before"),
+        ],
+        explanation=(
+            f"The loss has settled at {num(loss.now)} while the learning rate is still at "
+            f"{share(lr / run.lr_peak) if run.lr else '100 %'} of its peak."
+        ),
+        causes=[
+            cause(
+                "the noise of the gradient keeps it from going lower at this rate",
+                "lowering lr by 3 lets the loss fall at once",
+                0.5,
+            ),
+            cause(
+                "the model has learned what it can (capacity, data)",
+                "a larger model gets lower on the same data",
+                0.4,
+            ),
+        ],
+        fix=f"lower lr from {num(lr)} to {num(nice(lr / 3))}, or stop here",
+        change=changed("lr", lr, nice(lr / 3)),
+        confidence=0.4,
+    )
+
+
+def trivial_loss(run: Run) -> float | None:
+    """Ln C where the number of classes of the criterion is known."""
+    for fn in ("cross_entropy", "nll_loss"):
+        classes = run.line("criterion", fn, "num_classes")
+        if classes and classes.values[-1] >= 2 and _mean_reduced(run, fn):
+            return log(float(classes.values[-1]))
+    if run.has("criterion", "batch_size", "binary_cross_entropy_with_logits"):
+        return log(2.0)
+    return None
+
+
+def _mean_reduced(run: Run, fn: str) -> bool:
+    summed = run.line("criterion", fn, "sum_reduction")
+    return not summed or not np.any(summed.values > 0)
