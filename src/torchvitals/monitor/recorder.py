@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import methodcaller
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -296,7 +297,7 @@ class Recorder:
         hearing = [x for x in self._listeners if hasattr(x, "histograms")]
         if hearing:
             self._record()  # the rows of these steps first
-            self._tell(lambda listener: getattr(listener, "histograms")(row), hearing)  # noqa: B009
+            self._tell(methodcaller("histograms", row), hearing)
 
     def _joined(self, parts: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
         """The parts as one tuple, the same object as long as the parts are the same objects."""

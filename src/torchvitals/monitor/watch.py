@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -11,8 +12,12 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
+from torchvitals.alerts.alerts import Alerts, make_alerts
+from torchvitals.alerts.urls import redacted
 from torchvitals.monitor.environment import describe_run
 from torchvitals.monitor.monitor import Monitor
+from torchvitals.monitor.plugged import Given as GivenProbe
+from torchvitals.monitor.plugged import make_plugged
 from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
 from torchvitals.monitor.reference import copy_of
@@ -25,6 +30,10 @@ from torchvitals.probes.optimizer_state import OptimizerState
 from torchvitals.probes.tree import Selection, Tree, compile_patterns, leaves
 from torchvitals.probes.updates import Updates
 from torchvitals.record import ConfigError, Key, RunExists, RunInfo, RunLocked, StoreError
+from torchvitals.sinks.catalogue import Given as GivenSink
+from torchvitals.sinks.catalogue import make_sinks
+from torchvitals.sinks.fan import Fan
+from torchvitals.sinks.sink import Sink
 from torchvitals.stats.backend import SAMPLE_STRIDE, choose_backend
 from torchvitals.store.history import open_run
 from torchvitals.store.writer import RunWriter
@@ -62,6 +71,9 @@ def watch(
     machine: bool = True,
     samples_every: int = 100,
     reference: nn.Module | Literal["init"] | None = None,
+    sinks: GivenSink | Sequence[GivenSink] | None = None,
+    alerts: str | Alerts | None = None,
+    probes: GivenProbe | Sequence[GivenProbe] | None = None,
     backend: str = "auto",
 ) -> Monitor:
     """Watch a training from the inside and keep what is seen in one file.
@@ -100,6 +112,10 @@ def watch(
         machine: sample memory, processors and accelerators from the background.
         samples_every: steps between two reports of the losses by category (`log_samples`).
         reference: a model that difference metrics compare with, or "init": a copy of the model now.
+        sinks: where rows are forwarded to: names ("tensorboard", "wandb", "jsonl:rows.jsonl") or
+            objects of `torchvitals.sinks`; they write in the background.
+        alerts: who is told of findings: the least level ("warning", "error"), or `Alerts(…)`.
+        probes: further probes: names of installed ones, or objects with `measure(step)`.
         backend: "native", "torch", or the best there is.
 
     With several processes (torch.distributed initialised) all call watch(); rank 0 writes the run.
@@ -120,6 +136,8 @@ def watch(
         raise ConfigError(f"total_steps must be at least 1, got {total_steps}")
     if sample_size < 1:
         raise ConfigError(f"sample_size must be at least 1, got {sample_size}")
+    chosen_sinks, chosen_alerts = make_sinks(sinks), make_alerts(alerts)
+    plugged = make_plugged(probes)
     stride = _STRIDES[histograms]
     chosen_backend = choose_backend(backend)
     tree = Tree(models)
@@ -134,9 +152,14 @@ def watch(
         "histograms": histograms, "sample_size": sample_size, "backend": chosen_backend.name,
         "total_steps": total_steps, "clocks": clocks, "machine": machine,
         "samples_every": samples_every,
+        "sinks": [getattr(sink, "name", type(sink).__name__) for sink in chosen_sinks],
+        "alerts": chosen_alerts.level.value if chosen_alerts is not None else None,
+        "probes": sorted(plugged.probes),
     }  # fmt: skip
     path = Path(run) if run is not None else default_path(next(iter(models.values())))
     info = describe_run(path.name, tree, optimizers, config=config, watch=settings)
+    if chosen_alerts is not None:
+        info = _without_secrets(info, chosen_alerts)
     chosen = [
         index
         for index, site in enumerate(tree.parameters)
@@ -219,7 +242,34 @@ def watch(
     )
     if compiled and watched_modules:
         monitor.note_not_seen()
+    plugged.open(models, optimizers)
+    monitor._plugged = plugged
+    if ranks.is_writer:
+        _forward(monitor, info, chosen_sinks, chosen_alerts)
     return monitor
+
+
+def _forward(monitor: Monitor, info: RunInfo, sinks: Sequence[Sink], alerts: Alerts | None) -> None:
+    """Let sinks and alerts hear what goes into the store."""
+    if sinks:
+        for sink in sinks:
+            if hasattr(sink, "notice"):
+                sink.notice()
+
+        def tell(name: str, text: str) -> None:
+            monitor.event("sink", text, sink=name)
+
+        monitor._recorder.listen(Fan(sinks, info, monitor.path, tell))
+    if alerts is not None:
+        alerts.begin(info.name)
+        monitor._logbook.secrets = alerts.secrets
+        monitor._recorder.listen(alerts)
+
+
+def _without_secrets(info: RunInfo, alerts: Alerts) -> RunInfo:
+    """Addresses on the command line or in the user's settings are not kept."""
+    command, config = redacted((info.command, info.config), alerts.secrets)
+    return replace(info, command=command, config=config)
 
 
 def _models(model: Models) -> dict[str, nn.Module]:

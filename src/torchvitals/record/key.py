@@ -55,6 +55,7 @@ SIGN_KINDS = frozenset(
         "machine",
         "noise",
         "parameter_difference",
+        "probe",
         "rank",
         "speed",
     }

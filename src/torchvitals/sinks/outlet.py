@@ -144,7 +144,7 @@ class Outlet:
         except MissingExtra as error:
             self._failed(error, f"{error}")
         except Exception as error:
-            self._failed(error, f"it could not begin ({type(error).__name__}: {error})")
+            self._failed(error, f"it could not begin ({_reason(error)})")
         else:
             return True
         self._off = True
@@ -177,7 +177,7 @@ class Outlet:
                 self._again_at = time.monotonic() + PAUSE_S
             self._failed(
                 error,
-                f"it failed to {method} ({type(error).__name__}: {error}); it is tried again",
+                f"it failed to {method} ({_reason(error)}); it is tried again",
             )
         else:
             self._written = self._written or method in {"write", "histograms", "event"}
@@ -201,6 +201,12 @@ def _call(sink: Any, method: str, *arguments: Any) -> None:
     call = getattr(sink, method, None)
     if call is not None:
         call(*arguments)
+
+
+def _reason(error: Exception) -> str:
+    """The error in a line."""
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first[:300]}"
 
 
 def _rows(num: int, what: str) -> str:

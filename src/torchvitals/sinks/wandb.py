@@ -60,8 +60,11 @@ class WandB(Sink):
         self._wandb = need("wandb", extra="wandb")
         if not self._guest:
             arguments = {"project": self._project, "name": info.name, "config": info.config}
-            settings = {"mode": self._chosen_mode(), "dir": str(folder), "reinit": "create_new"}
-            self._run = self._wandb.init(**{**arguments, **settings, **self._init})
+            # What the program prints is not ours to catch, and a table at the end not ours to print.
+            quiet = self._wandb.Settings(console="off", quiet=True, silent=True)
+            ours = {"mode": self._chosen_mode(), "dir": str(folder), "reinit": "create_new"}
+            everything = {**arguments, **ours, "settings": quiet, **self._init}
+            self._run = self._wandb.init(**everything)
         prefix = "vitals/*" if self._guest else "*"
         self._run.define_metric(STEP, hidden=True)
         self._run.define_metric(prefix, step_metric=STEP)
