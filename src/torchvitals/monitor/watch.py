@@ -257,7 +257,7 @@ def _forward(monitor: Monitor, info: RunInfo, sinks: Sequence[Sink], alerts: Ale
                 sink.notice()
 
         def tell(name: str, text: str) -> None:
-            monitor.event("sink", text, sink=name)
+            monitor._logbook.event("sink", text, {"sink": name})  # while it closes, too
 
         monitor._recorder.listen(Fan(sinks, info, monitor.path, tell))
     if alerts is not None:

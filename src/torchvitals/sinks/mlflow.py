@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from math import isnan
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -77,7 +76,6 @@ class MLflow(Sink):
         metrics = [
             self._entities.Metric(metric_name(tag(key)), shown(key, value), when, row.step)
             for key, value in zip(row.header, row.values.tolist(), strict=True)
-            if not isnan(value)  # a database has no NaN; they are in the run itself
         ]
         for at in range(0, len(metrics), MOST):
             self._client.log_batch(self.run_id, metrics=metrics[at : at + MOST])

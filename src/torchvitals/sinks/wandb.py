@@ -60,7 +60,7 @@ class WandB(Sink):
         self._wandb = need("wandb", extra="wandb")
         if not self._guest:
             arguments = {"project": self._project, "name": info.name, "config": info.config}
-            # What the program prints is not ours to catch, and a table at the end not ours to print.
+            # What the program prints is not ours to catch; a table at the end not ours to print.
             quiet = self._wandb.Settings(console="off", quiet=True, silent=True)
             ours = {"mode": self._chosen_mode(), "dir": str(folder), "reinit": "create_new"}
             everything = {**arguments, **ours, "settings": quiet, **self._init}
