@@ -23,4 +23,4 @@ def short(value: float) -> str:
     size = abs(value)
     if value == int(value) and size < 1e4:
         return str(int(value))
-    return f"{value:#.3g}".removesuffix(".") if 0.01 <= size < 1000 else f"{value:.1e}"
+    return f"{value:#.3g}".removesuffix(".") if 0.00995 <= size < 999.5 else f"{value:.1e}"
