@@ -35,16 +35,14 @@ def records(path: Path) -> Iterator[Record]:
             yield Record.FromString(parts)
 
 
+def name_of(item: Any) -> str:
+    return item.key or ":".join(item.nested_key)
+
+
 def history(path: Path) -> list[dict[str, Any]]:
     """The rows that were logged."""
-    return [
-        {
-            item.key or "/".join(item.nested_key): json.loads(item.value_json)
-            for item in r.history.item
-        }
-        for r in records(path)
-        if r.WhichOneof("record_type") == "history"
-    ]
+    found = [r.history for r in records(path) if r.WhichOneof("record_type") == "history"]
+    return [{name_of(item): json.loads(item.value_json) for item in row.item} for row in found]
 
 
 def metrics(path: Path) -> dict[str, str]:

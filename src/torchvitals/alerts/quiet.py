@@ -1,11 +1,11 @@
-"""`Quiet`: what libraries log while a message is sent stays unsaid: they log whole addresses."""
+"""`quiet`: what libraries log while a message is sent stays unsaid: they log whole addresses."""
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 LOGGERS = (
     "apprise", "asyncio", "httpcore.connection", "httpcore.http11", "httpcore.http2", "httpx",
@@ -13,27 +13,27 @@ LOGGERS = (
     "slixmpp", "urllib3.connection", "urllib3.connectionpool", "urllib3.util.retry",
 )  # fmt: skip
 
+_sending: ContextVar[bool] = ContextVar("torchvitals_sending", default=False)
+"""True in the thread that sends, and in those apprise starts for it."""
 
-class Quiet(logging.Filter):
-    """Drops what one thread logs."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._thread = threading.get_ident()
+class _Quiet(logging.Filter):
+    """Drops what is logged by whoever sends."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it may be said."""
-        return record.thread != self._thread
+        return not _sending.get()
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """For this thread, and only for it."""
-    filters = Quiet()
+    """For this context, and only for it."""
+    unsaid = _Quiet()
+    token = _sending.set(True)
     for name in LOGGERS:
-        logging.getLogger(name).addFilter(filters)
+        logging.getLogger(name).addFilter(unsaid)
     try:
         yield
     finally:
         for name in LOGGERS:
-            logging.getLogger(name).removeFilter(filters)
+            logging.getLogger(name).removeFilter(unsaid)
+        _sending.reset(token)
