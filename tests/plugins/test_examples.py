@@ -79,7 +79,7 @@ def test_the_rule(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_names_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="known are console, csv, .*markdown, mlflow"):
+    with pytest.raises(ConfigError, match=r"known are console, csv, .*markdown, mlflow"):
         train(tmp_path / "run", sinks="markdwon")
     with pytest.raises(ConfigError, match="no probe named 'spectrum'; known: spectral"):
         train(tmp_path / "run", probes="spectrum")
