@@ -1,15 +1,18 @@
 """Alerts arrive at real receivers: an SMTP server and an HTTP server."""
 
 import logging
+import socket
+import time
 from pathlib import Path
 
 import pytest
 
 import torchvitals
 from torchvitals.alerts import Alerts
+from torchvitals.record import Event
 
 from .receivers import Hook, Mailbox, text_of
-from .training import found, training
+from .training import finding, found, training
 
 
 def test_a_finding_arrives_by_http(hook: Hook, tmp_path: Path) -> None:
@@ -128,3 +131,57 @@ def test_one_that_refuses_is_told_once_and_training_goes_on(
     assert "json, address 1" in told[0]
     assert "could not be sent" in told[-1]
     assert torchvitals.open_run(tmp_path / "gpt").series("loss").steps.tolist() == [1, 2, 3, 4]
+
+
+class SpeaksAtTheEnd:
+    """A listener that comes to its conclusion when the run closes, as a diagnosis does."""
+
+    name = "diagnosis"
+
+    def __init__(self, monitor: torchvitals.Monitor) -> None:
+        self._monitor = monitor
+
+    def rows(self, rows: object) -> None:
+        pass
+
+    def event(self, event: object) -> None:
+        pass
+
+    def tick(self) -> None:
+        pass
+
+    def close(self, status: str) -> None:
+        one = finding("at_the_end")
+        data = {"id": one.name, "state": "opened", "finding": one.to_json()}
+        self._monitor._recorder.put(Event(1, time.time(), "finding", "at the end", data))
+
+
+def test_what_is_found_at_the_very_end_is_told_too(hook: Hook, tmp_path: Path) -> None:
+    alerts = Alerts(hook.url, gather_s=0)
+    with training(tmp_path / "gpt", alerts, sinks="jsonl") as (monitor, _):
+        monitor._recorder.listen(SpeaksAtTheEnd(monitor))
+    (taken,) = hook.taken
+    assert "at_the_end" in taken["title"]
+    assert '"event": "finding"' in (tmp_path / "gpt" / "rows.jsonl").read_text()
+    assert len(torchvitals.open_run(tmp_path / "gpt").events("finding")) == 1
+
+
+class Hangs:
+    """A service that takes the connection and says nothing."""
+
+    def __enter__(self) -> str:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        return f"json://127.0.0.1:{self._server.getsockname()[1]}/?cto=0.5&rto=0.5"
+
+    def __exit__(self, *_error: object) -> None:
+        self._server.close()
+
+
+def test_one_that_hangs_is_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Hangs() as url, training(tmp_path / "gpt", Alerts(url, gather_s=0)) as (monitor, step):
+        found(monitor)
+        step()
+    assert torchvitals.open_run(tmp_path / "gpt").status == "finished"
+    told = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert told
+    assert any("sent" in text for text in told)

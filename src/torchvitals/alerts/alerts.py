@@ -108,7 +108,7 @@ class Alerts:
 
     def _message(self, event: Event) -> Message | None:
         data = event.data
-        if event.kind == "finding":
+        if event.kind == "finding" and "finding" in data:
             finding = Finding.from_json(data["finding"])
             if finding.severity.rank < self.level.rank:
                 return None

@@ -12,5 +12,5 @@ PREFIX = "torchvitals"
 
 def family(key: Key, joint: str = "_") -> str:
     """``torchvitals_gradient_norm``; numbers of the user's own are ``torchvitals_scalar``."""
-    parts = [key.kind] if key.kind == SCALAR else [key.kind, _NOT_A_NAME.sub("_", key.stat.lower())]
-    return joint.join([PREFIX, *parts])
+    parts = [key.kind] if key.kind == SCALAR else [key.kind, key.stat]
+    return joint.join([PREFIX, *(_NOT_A_NAME.sub("_", part.lower()) for part in parts)])
