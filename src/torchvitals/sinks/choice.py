@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class Choice:
         self._pattern = pattern(series)
         self._taken: dict[str, set[Key]] = {name: set() for name in (*CAPS, *NAMED)}
         self._left_out: set[Key] = set()
-        self._places: dict[int, tuple[tuple[Key, ...], NDArray[np.intp]]] = {}
+        self._places: dict[int, tuple[tuple[Key, ...], NDArray[np.intp], tuple[Key, ...]]] = {}
         self._offenders: dict[int, tuple[tuple[Key, ...], dict[str, int]]] = {}
 
     @property
@@ -67,13 +68,15 @@ class Choice:
     def pick(self, row: Row) -> Row | None:
         """The chosen columns that were measured; None when there are none."""
         self._follow(row)
-        places = self._chosen(row.header)
+        places, header = self._chosen(row.header)
         values = row.values[places]
-        there = ~is_missing(values)
-        if not there.any():
+        missing = is_missing(values)
+        if missing.all():
             return None
-        header = tuple(row.header[place] for place in places[there].tolist())
-        return Row(row.step, row.time, header, values[there])
+        if missing.any():
+            header = tuple(compress(header, ~missing))
+            values = values[~missing]
+        return Row(row.step, row.time, header, values)
 
     def pick_histograms(self, row: HistogramRow) -> HistogramRow | None:
         """Those of the gradients that are followed, and what `series` asks for."""
@@ -112,14 +115,15 @@ class Choice:
                     self._taken[name].add(key)
                     self._places.clear()
 
-    def _chosen(self, header: tuple[Key, ...]) -> NDArray[np.intp]:
+    def _chosen(self, header: tuple[Key, ...]) -> tuple[NDArray[np.intp], tuple[Key, ...]]:
         known = self._places.get(id(header))
         if known is None:
             _make_room(self._places)
             places = [place for place, key in enumerate(header) if self._wants(key)]
             # The header is kept with them: its id stays its own.
-            known = self._places[id(header)] = (header, np.array(places, dtype=np.intp))
-        return known[1]
+            keys = tuple(header[place] for place in places)
+            known = self._places[id(header)] = (header, np.array(places, dtype=np.intp), keys)
+        return known[1:]
 
     def _wants(self, key: Key) -> bool:
         return self._usual(key) or self._asked(key)
