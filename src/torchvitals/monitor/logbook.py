@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from torchvitals.alerts.urls import redacted
 from torchvitals.monitor.categories import COUNT, NUM_NONFINITE, CategoryBook, CategorySums
 from torchvitals.monitor.ranks import Ranks
 from torchvitals.monitor.recorder import EpochEnd, Logged, Recorder
@@ -44,6 +45,8 @@ class Logbook:
         self._next_epoch = next_epoch
         self._evaluated_at: int | None = None
         self._evaluated_every = 0
+        self.secrets: tuple[str, ...] = ()
+        """Texts that must not be stored."""
 
     def log(self, numbers: Mapping[str, Any], step: int | None) -> None:
         """Numbers of a step."""
@@ -159,6 +162,8 @@ class Logbook:
 
     def event(self, kind: str, text: str, data: Mapping[str, Any]) -> None:
         """Something happened."""
+        if self.secrets:
+            text, data = redacted((text, dict(data)), self.secrets)
         self._recorder.put(Event(self._steps.done, time.time(), kind, text, data))
 
     def _now(self) -> int:

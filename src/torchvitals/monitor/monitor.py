@@ -36,6 +36,7 @@ from torchvitals.monitor.gathering import Gathering
 from torchvitals.monitor.logbook import Logbook
 from torchvitals.monitor.looking import Looking
 from torchvitals.monitor.pace import Pace
+from torchvitals.monitor.plugged import Plugged, ask
 from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
 from torchvitals.monitor.recorder import Columns, Histograms, Logged, Packet, Recorder
@@ -128,6 +129,7 @@ class Monitor(Talk):
         if ranks.world_size > 1:
             self._gathering = Gathering(ranks, named_parameters.values(), names)
         self._replicas = Replicas(named_parameters, replicas_every, models)
+        self._plugged = Plugged({})
         self._looking = Looking(backend, looks=lambda: self._active, on_trouble=self._note_trouble)
         self._metrics = self._looking.metrics
         self._looking.watch(names, named_parameters)
@@ -238,6 +240,8 @@ class Monitor(Talk):
         if self._pace is not None:
             self._pace.close()
         self._looking.close()
+        with self._wall.around("probes"):
+            self._plugged.close()
         for handle in (*self._handles, *chain(*self._step_handles.values())):
             handle.remove()
         self._handles.clear()
@@ -552,6 +556,8 @@ class Monitor(Talk):
             roster.rest()
         if self._metrics:
             self._hand_over_metrics()
+        if self._plugged.probes:
+            self._hand_over_plugged()
         inside = sum(seer.take_spent() for seer in self._probes.seers())
         spent = self._spent + inside + time.perf_counter() - begun
         self.overhead_s += spent
@@ -600,6 +606,13 @@ class Monitor(Talk):
             found = self._last_metrics = self._looking.finish()
             if found:
                 self._recorder.put(self._columns.row(self._steps.current, found))
+
+    def _hand_over_plugged(self) -> None:
+        for name, probe in self._plugged.probes.items():
+            if self._wall.up(name):
+                with self._wall.around(name):
+                    found = ask(name, probe, self._steps.current)
+                    self._recorder.put(Logged(self._steps.current, time.time(), found))
 
     def _hand_over_histograms(self, now: float) -> None:
         parts = self._take_bins()

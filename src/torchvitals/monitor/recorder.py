@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import methodcaller
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -102,7 +103,9 @@ Item = Packet | Histograms | Logged | Row | EpochEnd | Event
 class Listener(Protocol):
     """Somebody who hears, on the recorder's thread, what goes into the store.
 
-    What a listener raises switches it off; it must not take long, or measuring pauses.
+    What a listener raises switches it off; it must not take long, or measuring pauses. One that has
+    `histograms(row)` hears those too; one with a true `closes_last` closes after all others, and
+    hears what they say while they close.
     """
 
     name: str
@@ -194,8 +197,9 @@ class Recorder:
         def finish() -> None:
             self._closing = True
             self._commit(everything=True)
-            self._tell(lambda listener: listener.close(status))
-            self._drain()
+            for listener in sorted(self._listeners, key=lambda x: getattr(x, "closes_last", False)):
+                self._tell(lambda listener: listener.close(status), [listener])
+                self._drain()
             writer = self._writer
             if writer is not None:
                 self._storing(lambda: writer.close(status))
@@ -290,6 +294,10 @@ class Recorder:
             sites, counts = tuple(place), together
         row = HistogramRow(found.step, found.time, sites, counts)
         self._store(lambda writer: writer.append_histograms(row))
+        hearing = [x for x in self._listeners if hasattr(x, "histograms")]
+        if hearing:
+            self._record()  # the rows of these steps first
+            self._tell(methodcaller("histograms", row), hearing)
 
     def _joined(self, parts: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
         """The parts as one tuple, the same object as long as the parts are the same objects."""
@@ -312,8 +320,10 @@ class Recorder:
             self._store(append)
             self._tell(lambda listener: listener.rows(rows))
 
-    def _tell(self, what: Callable[[Listener], None]) -> None:
-        for listener in self._listeners:
+    def _tell(
+        self, what: Callable[[Listener], None], listeners: Sequence[Listener] | None = None
+    ) -> None:
+        for listener in self._listeners if listeners is None else listeners:
             if self._wall.up(listener.name):
                 with self._wall.around(listener.name):
                     what(listener)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
+from torchvitals.alerts.alerts import severity
 from torchvitals.diagnosis import Diagnosis, diagnose
 from torchvitals.monitor.loader import WatchedLoader
 from torchvitals.monitor.metric_methods import TakesMetrics
@@ -143,6 +144,18 @@ class Talk(TakesMetrics):
     def _look_for_evaluation(self) -> None:
         """An evaluation may come now: see in which mode the model is then."""
         raise NotImplementedError
+
+    def alert(self, title: str, text: str = "", level: str = "info") -> None:
+        """Tell those whom `watch(alerts=…)` names, whatever its level; also an event of the run.
+
+        `level` is "info", "warning" or "error". With several processes only rank 0 tells.
+        """
+        chosen = severity(level)
+        if not self._closed:
+            whole = f"{title}: {text}" if text else title
+            self._logbook.event(
+                "alert", whole, {"title": title, "text": text, "level": chosen.value}
+            )
 
     def event(self, kind: str, text: str, **data: Any) -> None:
         """Note something that happened now: a checkpoint, a changed setting."""

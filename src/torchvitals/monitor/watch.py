@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -11,11 +12,15 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
+from torchvitals.alerts.alerts import Alerts, make_alerts
+from torchvitals.alerts.urls import redacted
 from torchvitals.diagnosis import Diagnostician
 from torchvitals.guard import Guard
 from torchvitals.monitor.changes import Changes
 from torchvitals.monitor.environment import describe_run
 from torchvitals.monitor.monitor import Monitor
+from torchvitals.monitor.plugged import Given as GivenProbe
+from torchvitals.monitor.plugged import make_plugged
 from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
 from torchvitals.monitor.reference import copy_of
@@ -43,6 +48,10 @@ from torchvitals.record import (
     StoreError,
 )
 from torchvitals.rules.thresholds import Thresholds
+from torchvitals.sinks.catalogue import Given as GivenSink
+from torchvitals.sinks.catalogue import make_sinks
+from torchvitals.sinks.fan import Fan
+from torchvitals.sinks.sink import Sink
 from torchvitals.stats.backend import SAMPLE_STRIDE, choose_backend
 from torchvitals.store.history import open_run
 from torchvitals.store.writer import RunWriter
@@ -83,6 +92,9 @@ def watch(
     replicas_every: int | None = None,
     reference: nn.Module | Literal["init"] | None = None,
     guard: Guard | str | bool | None = None,
+    sinks: GivenSink | Sequence[GivenSink] | None = None,
+    alerts: str | Alerts | None = None,
+    probes: GivenProbe | Sequence[GivenProbe] | None = None,
     backend: str = "auto",
     diagnose: bool = True,
     on_finding: Callable[[Finding], None] | None = None,
@@ -130,6 +142,10 @@ def watch(
         reference: a model that difference metrics compare with, or "init": a copy of the model now.
         guard: judge each step before it is made: "skip", "clip", "rollback", "stop", "warn", True
             (the default `Guard()`), or a `Guard` of your own.
+        sinks: where rows are forwarded to: names ("tensorboard", "wandb", "jsonl:rows.jsonl") or
+            objects of `torchvitals.sinks`; they write in the background.
+        alerts: who is told of findings: the least level ("warning", "error"), or `Alerts(…)`.
+        probes: further probes: names of installed ones, or objects with `measure(step)`.
         backend: "native", "torch", or the best there is.
         diagnose: look for what is wrong beside the training, within 1 % of its time, and say so.
         on_finding: called with each finding when it opens, on the recorder's thread.
@@ -159,6 +175,8 @@ def watch(
     if stop_on not in {None, "warning", "error"}:
         raise ConfigError(f"stop_on must be 'warning', 'error' or None, got {stop_on!r}")
     limits = Thresholds.make(thresholds)
+    chosen_sinks, chosen_alerts = make_sinks(sinks), make_alerts(alerts)
+    plugged = make_plugged(probes)
     stride = _STRIDES[histograms]
     chosen_backend = choose_backend(backend)
     tree = Tree(models)
@@ -175,9 +193,14 @@ def watch(
         "total_steps": total_steps, "clocks": clocks, "machine": machine,
         "samples_every": samples_every, "replicas_every": replicas_every,
         "guard": None if guarding is None else guarding.describe(),
+        "sinks": [getattr(sink, "name", type(sink).__name__) for sink in chosen_sinks],
+        "alerts": chosen_alerts.level.value if chosen_alerts is not None else None,
+        "probes": sorted(plugged.probes),
     }  # fmt: skip
     path = Path(run) if run is not None else default_path(next(iter(models.values())))
     info = describe_run(path.name, tree, optimizers, config=config, watch=settings)
+    if chosen_alerts is not None:
+        info = _without_secrets(info, chosen_alerts)
     chosen = [
         index
         for index, site in enumerate(tree.parameters)
@@ -289,7 +312,34 @@ def watch(
         ),
     )
     monitor._thresholds = limits
+    plugged.open(models, optimizers)
+    monitor._plugged = plugged
+    if ranks.is_writer:
+        _forward(monitor, info, chosen_sinks, chosen_alerts)
     return monitor
+
+
+def _forward(monitor: Monitor, info: RunInfo, sinks: Sequence[Sink], alerts: Alerts | None) -> None:
+    """Let sinks and alerts hear what goes into the store."""
+    if sinks:
+        for sink in sinks:
+            if hasattr(sink, "notice"):
+                sink.notice()
+
+        def tell(name: str, text: str) -> None:
+            monitor._logbook.event("sink", text, {"sink": name})  # while it closes, too
+
+        monitor._recorder.listen(Fan(sinks, info, monitor.path, tell))
+    if alerts is not None:
+        alerts.begin(info.name)
+        monitor._logbook.secrets = alerts.secrets
+        monitor._recorder.listen(alerts)
+
+
+def _without_secrets(info: RunInfo, alerts: Alerts) -> RunInfo:
+    """Addresses on the command line or in the user's settings are not kept."""
+    command, config = redacted((info.command, info.config), alerts.secrets)
+    return replace(info, command=command, config=config)
 
 
 def _models(model: Models) -> dict[str, nn.Module]:

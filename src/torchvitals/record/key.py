@@ -59,6 +59,7 @@ SIGN_KINDS = frozenset(
         "noise",
         "output",
         "parameter_difference",
+        "probe",
         "rank",
         "speed",
     }
