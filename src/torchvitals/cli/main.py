@@ -15,7 +15,7 @@ import click
 
 from torchvitals import __version__
 
-COMMANDS = ("demo", "ls", "status", "show", "export", "verify", "doctor", "coordcheck")
+COMMANDS = ("demo", "run", "ls", "status", "show", "export", "verify", "doctor", "coordcheck")
 """In the order in which a newcomer meets them."""
 
 EXIT_PROBLEM = 1

@@ -21,7 +21,7 @@ from torchvitals.views.progress import done_step
 
 BAD_STATS = ("num_nan", "num_posinf", "num_neginf")
 BAD_POINTS = 256
-ROUTINE = frozenset({"epoch", "flops"})
+ROUTINE = frozenset({"epoch", "evaluation", "flops"})
 """Kinds of events that are no news."""
 
 
