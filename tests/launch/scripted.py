@@ -72,7 +72,13 @@ def both(
         )
     done = []
     for process in running:
-        out, err = process.communicate(stdin, timeout=300)
+        try:
+            out, err = process.communicate(stdin, timeout=240)
+        except subprocess.TimeoutExpired:
+            for one in running:
+                one.kill()
+                one.communicate()
+            raise
         done.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
     return Pair(done[0], done[1], folder)
 

@@ -1,8 +1,8 @@
 """The loss of each step, taken where `backward()` starts.
 
 Several backward passes of one step are told apart by the line that calls them. From the same line
-they are micro-batches, and the loss is their mean; a division by their number (``loss / 4``) is
-undone first. From different lines they are terms, and the loss is their sum. Of a closure that an
+they are micro-batches, and the loss is their mean, or their sum if all were divided by the same
+number (``loss / 4``, or the number of tokens in all of them). From different lines they are terms, and the loss is their sum. Of a closure that an
 optimizer calls several times, the first call counts. A loss that a GradScaler multiplied is taken
 as it was before.
 """
@@ -35,6 +35,9 @@ BETWEEN = (
 MAX_PENDING = 10_000
 """Backward passes that are remembered while no optimizer steps."""
 
+MAX_FACTORS = 4
+"""Divisions and multiplications by 1 that are looked through."""
+
 Place = tuple[Any, int]
 
 
@@ -46,6 +49,7 @@ class Losses:
         self._inside = False
         self._pending: dict[Place, list[tuple[Any, int]]] = {}
         """By place: the values and what each was divided by."""
+        self._claimed: dict[Place, list[tuple[Any, int]]] = {}
         self._in_step: set[Place] | None = None
         """During an optimizer's step: the places seen in it."""
         self._divisor = 1
@@ -79,12 +83,18 @@ class Losses:
 
     def begin_step(self) -> None:
         """An optimizer's step begins; a closure may call `backward()` in it."""
-        self._in_step = set()
+        if self._in_step is None:
+            self._in_step = set()
+
+    def claim(self) -> None:
+        """An optimizer that is not watched steps: what went before is probably its loss."""
+        self._claimed, self._pending = self._pending or self._claimed, {}
 
     def end_step(self) -> Any:
         """The loss of what went before: a number, a tensor on a device, or None."""
         self._in_step = None
-        pending, self._pending = self._pending, {}
+        pending, self._pending = self._pending or self._claimed, {}
+        self._claimed = {}
         terms = [self._mean(values) for values in pending.values()]
         return sum(terms[1:], start=terms[0]) if terms else None
 
@@ -121,32 +131,37 @@ class Losses:
         return sum(values[1:], start=values[0]), divisor
 
     def _mean(self, values: list[tuple[Any, int]]) -> Any:
-        divisor = abs(values[0][1])
         total = sum((value for value, _ in values[1:]), start=values[0][0])
-        if divisor > 1 and 1 < len(values) <= divisor:
+        divisor = values[0][1]
+        if divisor == 1 or any(other != divisor for _, other in values):
+            return total / len(values)
+        if len(values) == divisor:
             self._divisor = divisor
-        # A single one may be the rest of an epoch that does not divide evenly.
-        return total * (divisor if divisor == self._divisor else 1) / len(values)
+        # The rest of an epoch that does not divide evenly is fewer than it was divided by.
+        return total * (divisor / len(values)) if divisor == self._divisor else total
 
 
 def _divided_by(loss: Tensor) -> int:
-    """n, when the loss was made by ``/ n`` or ``* (1 / n)``; else 1."""
+    """n, when the loss was made by ``/ n`` or ``* (1 / n)``; else 1.
+
+    Reading a number that lives on a device would wait for it: negative, and the same for the same
+    number.
+    """
     node: Any = loss.grad_fn
-    name, other = type(node).__name__, getattr(node, "_saved_other", None)
-    if name not in ("DivBackward0", "MulBackward0") or not _is_number(other):
-        return 1
-    factor = float(other)
-    if name == "MulBackward0":
-        factor = 1 / factor if factor else 0.0
-    near = round(factor) if math.isfinite(factor) else 1
-    return near if near > 1 and abs(factor - near) < 1e-6 * near else 1
-
-
-def _is_number(value: Any) -> bool:
-    """Whether reading it waits for nothing: numbers of the script live on the CPU."""
-    return isinstance(value, int | float) or (
-        isinstance(value, Tensor) and value.is_cpu and value.numel() == 1
-    )
+    for _ in range(MAX_FACTORS):
+        name, other = type(node).__name__, getattr(node, "_saved_other", None)
+        if name not in ("DivBackward0", "MulBackward0"):
+            break
+        if isinstance(other, Tensor) and (other.numel() != 1 or not other.is_cpu):
+            return -other.data_ptr() if other.numel() == 1 and name == "DivBackward0" else 1
+        factor = float(other) if isinstance(other, Tensor | int | float) else 1.0
+        if name == "MulBackward0":
+            factor = 1 / factor if factor else 1.0
+        if factor != 1:  # frameworks divide by 1 where there is nothing to divide by
+            near = round(factor) if math.isfinite(factor) else 1
+            return near if near > 1 and abs(factor - near) < 1e-6 * near else 1
+        node = node.next_functions[0][0]
+    return 1
 
 
 def _place(frame: FrameType | None) -> Place:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from torchvitals.launch.settings import CARRIER, Settings
-from torchvitals.record.errors import ConfigError
+from torchvitals.record.errors import ConfigError, RunExists
 
 INJECTED = Path(__file__).parent / "injected"
 
@@ -46,6 +46,9 @@ def start(settings: Settings, target: Sequence[str], *, is_module: bool) -> NoRe
         is_launcher, what = False, [_script(program)]
     if sys.flags.ignore_environment or sys.flags.no_site:
         raise ConfigError("vitals run does not work under python -E, -I or -S: it comes in by site")
+    if settings.run is not None and "RANK" not in os.environ and _is_run(settings.run):
+        # Told now, not at the first step, from when on the script would run unwatched.
+        raise RunExists(f"{settings.run} is a run already; name another folder with --run")
     path = os.environ.get("PYTHONPATH")
     settings = replace(settings, python_path=path, launcher=is_launcher)
     environment = {
@@ -72,6 +75,12 @@ def interpreter_options() -> list[str]:
         if word in ("-W", "-X"):
             found += [next(words, "")]
     return found
+
+
+def _is_run(folder: str) -> bool:
+    from torchvitals.store.connect import run_file
+
+    return run_file(Path(folder)).exists()
 
 
 def _script(program: str) -> str:

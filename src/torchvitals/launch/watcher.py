@@ -52,6 +52,7 @@ class Watcher:
         self._found: Found | None = None
         self._known: dict[int, ref[Optimizer]] = {}
         """Optimizers whose first step has been seen."""
+        self._watched: set[int] = set()
         self._handles: list[RemovableHandle] = []
         self._runs: list[Path] = []
         self._gave_up = False
@@ -67,6 +68,8 @@ class Watcher:
     def _before_any_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         known = self._known.get(id(optimizer))
         if known is not None and known() is optimizer:
+            if id(optimizer) not in self._watched:
+                self._losses.claim()
             return None
         if self._gave_up or torch.compiler.is_compiling() or os.getpid() != self._pid:
             return None
@@ -109,6 +112,8 @@ class Watcher:
                 self._begin(optimizer)
             else:
                 self._go_on(optimizer, self._monitor)
+            if id(optimizer) not in self._watched:
+                self._losses.claim()
         except Exception as error:
             self._give_up(str(error) or type(error).__name__)
             if os.environ.get("TORCHVITALS_STRICT", "") not in {"", "0"}:
@@ -161,6 +166,7 @@ class Watcher:
         monitor = watch(found.models, found.optimizers, **arguments)
         self._calls.close()
         self._monitor, self._found = monitor, found
+        self._watched = {id(optimizer) for optimizer in found.optimizers}
         self._known |= {id(optimizer): ref(optimizer) for optimizer in found.optimizers}
         if resume is None:
             self._runs.append(monitor.path)
