@@ -6,7 +6,6 @@
     awaiting     calls us when the script has imported torch
     watcher      finds an optimizer's first step, attaches the monitor, tells it what it sees
     models       which modules an optimizer trains, and what to call them
-    losses       the loss, from `backward()`
     loaders      waiting for data, and epochs, from `DataLoader`
     evaluations  forward passes without gradients
     ending       tracebacks without our frames, and the diagnosis at the end

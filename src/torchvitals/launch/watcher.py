@@ -21,21 +21,19 @@ import torch
 from torch import distributed as dist
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils.hooks import RemovableHandle
 
 from torchvitals.launch.ending import at_the_end, conclude
 from torchvitals.launch.loaders import Loaders
-from torchvitals.launch.losses import Losses
 from torchvitals.launch.models import Calls, Found, NotFound, again, find, params_of
 from torchvitals.launch.settings import Settings
+from torchvitals.probes.losses import Losses
 
 if TYPE_CHECKING:
     from torchvitals.launch.evaluations import Evaluations
+    from torchvitals.monitor.loss_log import LossLog
     from torchvitals.monitor.monitor import Monitor
 
 log = logging.getLogger("torchvitals")
-
-Hook = Callable[[Optimizer, Any, Any], Any]
 
 
 class Watcher:
@@ -53,7 +51,7 @@ class Watcher:
         self._known: dict[int, ref[Optimizer]] = {}
         """Optimizers whose first step has been seen."""
         self._watched: set[int] = set()
-        self._handles: list[RemovableHandle] = []
+        self._loss_log: LossLog | None = None
         self._runs: list[Path] = []
         self._gave_up = False
 
@@ -158,6 +156,7 @@ class Watcher:
 
     def _attach(self, found: Found, *, resume: Path | None = None) -> None:
         from torchvitals.launch.evaluations import Evaluations
+        from torchvitals.monitor.loss_log import LossLog
         from torchvitals.monitor.watch import watch
 
         arguments = self._arguments(found)
@@ -172,14 +171,12 @@ class Watcher:
             self._runs.append(monitor.path)
             what = "activations" if found.called else "activations of functional calls"
             monitor.event("not_seen", f"{what} of step 1: it was under way when watching began")
-        names = loss_names(found)
-        for optimizer, name in zip(found.optimizers, names, strict=True):
-            before, after = self._around_step(monitor, name)
-            self._handles.append(optimizer.register_step_pre_hook(before))
-            self._handles.append(optimizer.register_step_post_hook(after))
         self._loaders.attach(monitor, anew=resume is None)
         evaluations = self._evaluations = Evaluations(found.models.values(), monitor)
         evaluations.attach()
+        self._loss_log = LossLog(
+            monitor, found.models, found.optimizers, self._losses, before=evaluations.finish
+        )
         # Registered after the monitor's own, and so called before it: the last one counts, too.
         atexit.register(evaluations.close)
 
@@ -200,31 +197,12 @@ class Watcher:
             arguments["activations"] = False
         return arguments
 
-    def _around_step(self, monitor: Monitor, name: str) -> tuple[Hook, Hook]:
-        """Hooks that come after the monitor's own."""
-        step = 0
-
-        def before(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-            nonlocal step
-            step = monitor.step_number + 1
-            if self._evaluations is not None:
-                self._evaluations.finish()
-            self._losses.begin_step()
-
-        def after(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-            loss = self._losses.end_step()
-            if loss is not None:
-                monitor.log(step=step, **{name: loss})
-
-        return before, after
-
     def _detach(self, monitor: Monitor, status: str = "finished") -> None:
         if self._evaluations is not None:
             self._evaluations.close()
             atexit.unregister(self._evaluations.close)
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        if self._loss_log is not None:
+            self._loss_log.close()
         monitor.close(status)
 
     def _is_training(self) -> bool:
@@ -256,19 +234,3 @@ class Watcher:
 
     def _tell(self, why: str, what: str = "the script runs on, unwatched") -> None:
         log.warning("torchvitals: %s; %s.", why, what)
-
-
-def loss_names(found: Found) -> list[str]:
-    """What each optimizer's loss is called: "loss", or with the name of the part it trains."""
-    if len(found.optimizers) == 1:
-        return ["loss"]
-    names = {
-        id(p): (name or path).partition(".")[0]
-        for name, model in found.models.items()
-        for path, p in model.named_parameters()
-    }
-    parts = [{names.get(key) for key in params_of(o)} - {None} for o in found.optimizers]
-    single = [next(iter(part)) for part in parts if len(part) == 1]
-    if len(set(single)) < len(found.optimizers):
-        return ["loss"] * len(found.optimizers)
-    return [f"loss_{part}" for part in single]

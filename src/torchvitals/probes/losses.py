@@ -23,6 +23,8 @@ from weakref import ref
 import torch
 from torch import Tensor
 
+from torchvitals.probes.place import Place
+
 FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "transformers", "ignite")
 """Packages that call `backward()` for a script: the line that counts is further up."""
 
@@ -38,7 +40,7 @@ MAX_PENDING = 10_000
 MAX_FACTORS = 4
 """Divisions and multiplications by 1 that are looked through."""
 
-Place = tuple[Any, int]
+Line = tuple[Any, int]
 
 
 class Losses:
@@ -46,23 +48,24 @@ class Losses:
 
     def __init__(self) -> None:
         self._thread = get_ident()
-        self._inside = False
-        self._pending: dict[Place, list[tuple[Any, int]]] = {}
+        self._on = self._inside = False
+        self._places: list[Place] = []
+        self._pending: dict[Line, list[tuple[Any, int]]] = {}
         """By place: the values and what each was divided by."""
-        self._claimed: dict[Place, list[tuple[Any, int]]] = {}
-        self._in_step: set[Place] | None = None
+        self._claimed: dict[Line, list[tuple[Any, int]]] = {}
+        self._in_step: set[Line] | None = None
         """During an optimizer's step: the places seen in it."""
         self._divisor = 1
         """By what the last accumulated steps were divided."""
         self._scaled: tuple[ref[Tensor], Tensor, int] | None = None
 
     def open(self) -> None:
-        """Start seeing. There is no end: the script's process ends with it."""
+        """Start seeing."""
         original, scale = torch.autograd.backward, torch.amp.GradScaler.scale
 
         @wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if self._inside or get_ident() != self._thread:
+            if self._inside or not self._on or get_ident() != self._thread:
                 return original(*args, **kwargs)
             self._see(args[0] if args else kwargs.get("tensors"), sys._getframe(1))
             self._inside = True
@@ -74,12 +77,29 @@ class Losses:
         @wraps(scale)
         def scaled(scaler: Any, outputs: Any) -> Any:
             result = scale(scaler, outputs)
-            if isinstance(result, Tensor) and isinstance(outputs, Tensor):
+            if self._on and isinstance(result, Tensor) and isinstance(outputs, Tensor):
                 self._scaled = (ref(result), outputs.detach(), _divided_by(outputs))
             return result
 
-        torch.autograd.backward = backward
-        torch.amp.GradScaler.scale = scaled  # type: ignore[method-assign]
+        self._on = True
+        self._places = [
+            Place(torch.autograd, "backward", backward, original),
+            Place(torch.amp.GradScaler, "scale", scaled, scale),
+        ]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it sees."""
+        return self._on
+
+    def close(self) -> None:
+        """Stop seeing."""
+        self._on = False
+        for place in self._places:
+            place.leave()
+        self._places.clear()
+        self._pending.clear()
+        self._claimed.clear()
 
     def begin_step(self) -> None:
         """An optimizer's step begins; a closure may call `backward()` in it."""
@@ -164,9 +184,9 @@ def _divided_by(loss: Tensor) -> int:
     return 1
 
 
-def _place(frame: FrameType | None) -> Place:
+def _place(frame: FrameType | None) -> Line:
     """The line of the script, or of the library it trains with, that called `backward()`."""
-    place: Place = (None, 0)
+    place: Line = (None, 0)
     while frame is not None:
         place = (frame.f_code, frame.f_lineno)
         if not frame.f_code.co_filename.startswith(BETWEEN):
