@@ -67,7 +67,7 @@ def test_values_and_bits(tmp_path: Path) -> None:
     assert history.series("loss").steps.tolist() == [1, 2, 3, 4]
     np.testing.assert_allclose(history.series("loss").values, means, rtol=1e-6)
     assert {"0.weight", "2.bias"} <= {key.site for key in history.keys("gradient", stat="rms")}
-    assert history.attempts[-1].info.config == {"lr": 1e-2}
+    assert history.info.config == {"lr": 1e-2}
     assert len(history.series("seen").values)
     assert history.status == "finished"
 
@@ -92,8 +92,9 @@ def test_an_error_comes_through_and_watching_alone(tmp_path: Path) -> None:
     model, optimizer = accelerator.prepare(model, optimizer)
     watched = watch(accelerator, model, optimizer, run=tmp_path / "alone", every=1)
     for _ in range(3):
-        accelerator.backward(model(torch.ones(2, 3)).sum())
-        optimizer.step()
+        with accelerator.accumulate(model):
+            accelerator.backward(model(torch.ones(2, 3)).sum())
+            optimizer.step()
     watched.finish()
     assert open_run(tmp_path / "alone").series("loss").steps.tolist() == [1, 2, 3]
     assert torch.autograd.backward is before

@@ -114,7 +114,7 @@ def test_values_validation_and_bits(tmp_path: Path) -> None:
     clipped = history.series("gradient/[root module]/clip_ratio").values
     assert len(clipped) == 3
     assert history.status == "finished"
-    assert history.attempts[-1].info.watch["total_steps"] == 4
+    assert history.info.watch["total_steps"] == 4
     assert history.series("speed/run/samples_per_s").values[-1] > 0
 
 

@@ -66,9 +66,14 @@ def both(
         here.mkdir()
         running.append(
             subprocess.Popen(
-                command, cwd=here, env=environment(**env), text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            )  # fmt: skip
+                command,
+                cwd=here,
+                env=environment(**env),
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
         )
     done = []
     for process in running:

@@ -46,7 +46,13 @@ def test_zero_grad_first_with_evaluations(tmp_path: Path) -> None:
     # Waiting for the training's loader is on the clock, and only that.
     assert (history.series("clock/data/mean_s").values > 0).all()
     assert history.series("speed/run/samples_per_s").values[-1] > 0
-    assert history.series("gradient/[root module]/clip_ratio").steps.tolist()[1:] == [4, 6, 8, 10, 12]
+    assert history.series("gradient/[root module]/clip_ratio").steps.tolist()[1:] == [
+        4,
+        6,
+        8,
+        10,
+        12,
+    ]
     # The first step is measured but for its activations, and the run says so.
     assert history.steps("activation").tolist() == [2, 4, 6, 8, 10, 12]
     assert [event.text for event in history.events("not_seen")] == [
@@ -66,7 +72,8 @@ def test_accumulation_ema_copies_and_pickles(tmp_path: Path) -> None:
     blocks = [f"blocks.{i}.{part}" for i in range(2) for part in ("up", "down")]
     assert names(pair) == linear(*blocks, "head")
     # A schedule an epoch: three steps at each rate.
-    np.testing.assert_allclose(pair.history.series("optimizer/group0/lr").values, [0.05] * 2 + [0.025] * 2)
+    rates = pair.history.series("optimizer/group0/lr").values
+    np.testing.assert_allclose(rates, [0.05] * 2 + [0.025] * 2)
 
 
 def test_a_step_an_epoch_and_a_model_of_methods(tmp_path: Path) -> None:

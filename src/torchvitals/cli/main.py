@@ -95,6 +95,7 @@ class Trouble(click.ClickException):
 EPILOG = """\b
 Examples:
   vitals demo                  train a small model for a minute, see what it looks like
+  vitals run train.py          watch a training script, unchanged
   vitals ls                    the runs under ./runs
   vitals status                follow the run that is running
   vitals show runs/gpt         how a run is doing, the worst layers first

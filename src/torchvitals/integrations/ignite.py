@@ -1,7 +1,7 @@
 """Ignite: `VitalsHandler` watches a trainer; `GradMonitor` stands between gradients and weights.
 
-    VitalsHandler(model, optimizer, run="runs/gpt").attach(trainer)
-    GradMonitor(model, optimizer, k=3.0).attach(trainer)
+VitalsHandler(model, optimizer, run="runs/gpt").attach(trainer)
+GradMonitor(model, optimizer, k=3.0).attach(trainer)
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class GradMonitor(Serializable):
         optimizer: the one that steps.
         k: a spike is a norm above mean + k·std of those before (of their logarithms).
         scaler: the GradScaler, if there is one that can't be found.
-        rule: what a spike is instead: any rule of the guard, or a callable `(stats, value) -> bool`.
+        rule: what a spike is instead: a rule of the guard, or a callable `(stats, value) -> bool`.
         on_spike: called with the verdict of every flagged step.
         action: "skip", "clip", "rollback", "stop", "warn", or a callable `(verdict) -> action`.
 
@@ -143,7 +143,7 @@ class GradMonitor(Serializable):
 
     _state_dict_all_req_keys = ("guard",)
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # its users pass them by place
         self,
         model: nn.Module,
         optimizer: Optimizer,

@@ -22,9 +22,7 @@ def at_the_end(failed: Callable[[BaseException], None], finish: Callable[[], Non
     """Call `failed` with the exception the script died of, and `finish` when it is over."""
     before = sys.excepthook
 
-    def show(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         trace = sys.last_traceback = cleaned(error, trace)
         before(kind, error, trace)
         failed(error)

@@ -19,8 +19,10 @@ Hook = Callable[[Optimizer, Any, Any], None]
 
 
 class LossLog:
-    """Logs what `losses` sees before each optimizer's step. Made right after the monitor: its hooks
-    follow the monitor's."""
+    """Logs what `losses` sees before each optimizer's step.
+
+    Made right after the monitor: its hooks follow the monitor's.
+    """
 
     def __init__(
         self,

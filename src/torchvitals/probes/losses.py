@@ -2,9 +2,9 @@
 
 Several backward passes of one step are told apart by the line that calls them. From the same line
 they are micro-batches, and the loss is their mean, or their sum if all were divided by the same
-number (``loss / 4``, or the number of tokens in all of them). From different lines they are terms, and the loss is their sum. Of a closure that an
-optimizer calls several times, the first call counts. A loss that a GradScaler multiplied is taken
-as it was before.
+number (``loss / 4``, or the number of tokens in all of them). From different lines they are terms,
+and the loss is their sum. Of a closure that an optimizer calls several times, the first call
+counts. A loss that a GradScaler multiplied is taken as it was before.
 """
 
 from __future__ import annotations

@@ -6,7 +6,10 @@ from typing import Any
 
 
 class Place:
-    """Puts `ours` in the place of `original`. Others may do the same on top, and leave in any order."""
+    """Puts `ours` in the place of `original`.
+
+    Others may do the same on top of it, and leave in any order.
+    """
 
     def __init__(self, owner: Any, name: str, ours: Any, original: Any) -> None:
         self._owner, self._name, self._ours = owner, name, ours

@@ -1,4 +1,4 @@
-"""zero_grad last, accumulation, an EMA copy, a schedule an epoch, pickles of the script's classes."""
+"""zero_grad last, accumulation, an EMA copy, a schedule an epoch, pickles of its own classes."""
 
 import copy
 import io

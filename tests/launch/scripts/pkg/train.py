@@ -14,7 +14,10 @@ class Trainer:
         self.embedding = nn.Embedding(11, 6)
         self.head = nn.Linear(6, 11)
         self.optimizer = torch.optim.Adam(
-            [{"params": self.embedding.parameters(), "lr": 1e-2}, {"params": self.head.parameters()}]
+            [
+                {"params": self.embedding.parameters(), "lr": 0.1},
+                {"params": self.head.parameters()},
+            ]
         )
 
     def step(self, tokens):
