@@ -58,11 +58,16 @@ def test_a_signal(tmp_path: Path, number: signal.Signals) -> None:
         process = subprocess.Popen(
             command, cwd=tmp_path, env=environment(), text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            # A shell that runs the tests in the background has it ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )  # fmt: skip
-        assert process.stdout is not None
-        assert process.stdout.readline() == "going\n"
-        process.send_signal(number)
-        _, err = process.communicate(timeout=120)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "going\n"
+            process.send_signal(number)
+            _, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
         ends[name] = (process.returncode, err)
     assert ends["watched"][0] == ends["plain"][0] == -number
     history = open_run(tmp_path / "run")

@@ -7,7 +7,7 @@
     tracker.watch(accelerator, model, optimizer)
 
 What `accelerator.log()` is given goes into the run, `accelerator.save_state()` keeps the step, and
-`accelerator.end_training()` closes the run. Without trackers, `watch(accelerator, …)` watches alone.
+`accelerator.end_training()` closes the run. Without trackers, `watch(accelerator, …)` will do.
 """
 
 from __future__ import annotations

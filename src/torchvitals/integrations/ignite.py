@@ -137,8 +137,9 @@ class GradMonitor(Serializable):
         on_spike: called with the verdict of every flagged step.
         action: "skip", "clip", "rollback", "stop", "warn", or a callable `(verdict) -> action`.
 
-    `engine.state.unhealthy_spike` says whether the last step was flagged, and is there from the
-    start; `engine.state.metrics["grad_norm"]` is the norm of its gradient.
+    `engine.state.unhealthy_spike` says whether the last step was flagged, or skipped by a
+    GradScaler, and is there from the start; `engine.state.metrics["grad_norm"]` is the norm of
+    its gradient.
     """
 
     _state_dict_all_req_keys = ("guard",)
@@ -195,5 +196,5 @@ class GradMonitor(Serializable):
         engine.state.unhealthy_spike = False
 
     def _tell(self, engine: Engine) -> None:
-        engine.state.unhealthy_spike = self.guard.last_flagged
+        engine.state.unhealthy_spike = self.guard.last_flagged or self.guard.last_step_skipped
         engine.state.metrics["grad_norm"] = self.guard.last_norm

@@ -47,7 +47,8 @@ class Watched:
         **more: Any,
     ) -> Monitor:
         """Begin to watch, after the step of the checkpoint if there was one."""
-        self.close("failed")  # left open by a training that did not come to its end
+        if self.monitor is not None and not self.monitor.closed:
+            self.close("failed")  # left open by a training that did not come to its end
         run = self._run or self._saved.get("run")
         step = self._saved.get("step", start_step)
         if self.monitor is not None and step is None:
@@ -75,7 +76,7 @@ class Watched:
         if self._loss_log is not None:
             self._loss_log.close()
             self._loss_log = None
-            self._losses.close()
+        self._losses.close()
         if self.monitor is not None and not self.monitor.closed:
             if error is not None:
                 self.monitor.event("error", f"{type(error).__name__}: {error}")
