@@ -60,7 +60,6 @@ def test_zero_grad_first_with_evaluations(tmp_path: Path) -> None:
     ]
     assert history.status == "finished"
     # What it came to stands on stderr.
-    assert "best" in pair.watched.stderr
     assert f"vitals show {tmp_path / 'run'}" in pair.watched.stderr
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("torchvitals")
 
-OURS = str(Path(__file__).parents[1])
+OURS = str(Path(__file__).parents[1]) + os.sep
 
 
 def at_the_end(failed: Callable[[BaseException], None], finish: Callable[[], None]) -> None:
@@ -72,7 +74,7 @@ def conclude(runs: Sequence[Path]) -> None:
     screen = Screen(stderr=True)
     try:
         with open_run(runs[-1]) as history:
-            screen.show("", *conclusion(history, screen.width))
+            screen.show("", conclusion(history, runs[-1], screen.width))
         screen.show("", *(f"vitals show {path}" for path in runs))
     except BrokenPipeError:
         return
@@ -80,9 +82,14 @@ def conclude(runs: Sequence[Path]) -> None:
         log.warning("torchvitals: the run %s can't be shown: %s", runs[-1], error)
 
 
-def conclusion(history: History, width: int) -> list[Any]:
+def conclusion(history: History, path: Path, width: int) -> Any:
     """The diagnosis, as `vitals diagnose` prints it; where there is none, the summary."""
-    from torchvitals.views.summary import summarize
-    from torchvitals.views.summary_text import summary_text
+    try:
+        diagnose = import_module("torchvitals.diagnosis").diagnose
+        diagnosis_text = import_module("torchvitals.views.findings_text").diagnosis_text
+    except ModuleNotFoundError:
+        from torchvitals.views.summary import summarize
+        from torchvitals.views.summary_text import summary_text
 
-    return [summary_text(summarize(history), width)]
+        return summary_text(summarize(history), width)
+    return diagnosis_text(diagnose(history), width, path=path)

@@ -123,7 +123,8 @@ class Watcher:
         if len(_open_monitors):
             self._give_up("it calls torchvitals itself", quiet=True)
             return
-        if int(os.environ.get("RANK") or 0) > 0 and not dist.is_initialized():
+        together = dist.is_available() and dist.is_initialized()
+        if int(os.environ.get("RANK") or 0) > 0 and not together:
             self._give_up("this is not rank 0, and torch.distributed is not initialised")
             return
         try:
