@@ -31,7 +31,7 @@ except ImportError as error:
     raise missing("accelerate", "accelerate", error) from error
 
 
-class VitalsTracker(GeneralTracker):  # type: ignore[misc]  # an untyped base
+class VitalsTracker(GeneralTracker):
     """Keeps what is logged, and watches. Takes the arguments of `torchvitals.watch()`."""
 
     name = "torchvitals"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from numbers import Number
 from pathlib import Path
 from typing import Any
@@ -154,13 +155,12 @@ class GradMonitor(Serializable):
         on_spike: Callable[[Any], Any] | None = None,
         action: Any = "skip",
     ) -> None:
-        from torchvitals.guard import Guard
-
         if not isinstance(model, nn.Module):
             raise ConfigError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         # k belongs to the default rule; a rule of one's own has its own limit.
         given: dict[str, Any] = {"k": k} if rule is None else {"rule": rule}
-        self.guard = Guard(action, scaler=scaler, on_spike=on_spike, **given)
+        make_guard = import_module("torchvitals.guard").Guard
+        self.guard: Any = make_guard(action, scaler=scaler, on_spike=on_spike, **given)
         """The guard itself."""
         self.guard.check([optimizer])
         self._model, self._optimizer = model, optimizer

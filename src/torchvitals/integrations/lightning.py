@@ -20,8 +20,8 @@ try:
     from lightning.pytorch.callbacks import Callback
 except ImportError:
     try:
-        from pytorch_lightning import LightningModule, Trainer  # type: ignore[no-redef]
-        from pytorch_lightning.callbacks import Callback  # type: ignore[no-redef]
+        from pytorch_lightning import LightningModule, Trainer
+        from pytorch_lightning.callbacks import Callback
     except ImportError as error:
         raise missing("lightning", "lightning", error) from error
 

@@ -25,7 +25,7 @@ NOT_RESULTS = ("_runtime", "_per_second", "_compilation_time", "_model_preparati
 """What a Trainer reports of an evaluation beside its results."""
 
 
-class VitalsCallback(TrainerCallback, ExportableState):  # type: ignore[misc]  # untyped bases
+class VitalsCallback(TrainerCallback, ExportableState):
     """Watches `trainer.train()`. Takes the arguments of `torchvitals.watch()`."""
 
     def __init__(self, run: str | Path | None = None, **arguments: Any) -> None:

@@ -21,6 +21,7 @@ from torch.utils.hooks import RemovableHandle
 
 from torchvitals.monitor.monitor import Monitor
 from torchvitals.probes.batch import size_of
+from torchvitals.probes.place import Place
 
 SPLIT = "eval"
 CRITERIA = (
@@ -37,16 +38,16 @@ class Evaluations:
         self._monitor = monitor
         self._handle: RemovableHandle | None = None
         self._criteria: dict[str, Callable[..., Any]] = {}
-        self._train: Any = None
+        self._place: Place | None = None
         self._begun = 0.0
         self._passes = 0
         self._samples = 0
-        self._losses: dict[str, list[float]] = {}
+        self._losses: dict[str, list[Any]] = {}
         """By criterion: the sum and the number of samples."""
 
     def attach(self) -> None:
         """Start seeing."""
-        train = self._train = nn.Module.train
+        train = nn.Module.train
 
         @wraps(train)
         def switched(module: nn.Module, mode: bool = True) -> nn.Module:
@@ -57,14 +58,14 @@ class Evaluations:
                     self._begin()
             return train(module, mode)
 
-        nn.Module.train = switched  # type: ignore[method-assign]
+        self._place = Place(nn.Module, "train", switched, train)
 
     def close(self) -> None:
         """Stop seeing."""
         self.finish()
-        if self._train is not None:
-            nn.Module.train = self._train  # type: ignore[method-assign]
-            self._train = None
+        if self._place is not None:
+            self._place.leave()
+            self._place = None
 
     @property
     def open(self) -> bool:
@@ -119,7 +120,7 @@ class Evaluations:
             num = float(inputs.shape[0]) if inputs.dim() else 1.0
             sums = self._losses.setdefault(name, [0.0, 0.0])
             number = float(value) if value.is_cpu else value.detach()
-            sums[0] += number * num  # type: ignore[operator]
+            sums[0] += number * num
             sums[1] += num
 
     def _tell(self) -> None:

@@ -17,6 +17,8 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from torchvitals.probes.place import Place
+
 if TYPE_CHECKING:
     from torchvitals.monitor.monitor import Monitor
 
@@ -55,8 +57,8 @@ class Loaders:
                 return following(iterator)
             return self._monitor.fetch(partial(following, iterator))
 
-        DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
-        _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign]
+        Place(DataLoader, "__iter__", __iter__, begin)
+        Place(_BaseDataLoaderIter, "__next__", __next__, following)
 
     def attach(self, monitor: Monitor, *, anew: bool) -> None:
         """Tell this monitor. `anew`: it is another training, its first epoch is under way."""

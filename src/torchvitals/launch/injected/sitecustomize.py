@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib import import_module
 
 
 def _begin() -> None:
@@ -16,7 +17,7 @@ def _begin() -> None:
     # The one that would have been loaded without us; the import system wants one under this name.
     ours = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # noqa: F401
+        import_module("sitecustomize")
     except ModuleNotFoundError as error:
         sys.modules["sitecustomize"] = ours
         if error.name != "sitecustomize":
