@@ -17,6 +17,7 @@ from torchvitals import __version__
 
 COMMANDS = (
     "demo",
+    "run",
     "ls",
     "status",
     "show",
@@ -106,6 +107,7 @@ class Trouble(click.ClickException):
 EPILOG = """\b
 Examples:
   vitals demo                  train a small model for a minute, see what it looks like
+  vitals run train.py          watch a training script, unchanged
   vitals ls                    the runs under ./runs
   vitals status                follow the run that is running
   vitals show runs/gpt         how a run is doing, the worst layers first

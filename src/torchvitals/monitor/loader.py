@@ -55,6 +55,18 @@ class WatchedLoader(Generic[Batch]):
         return f"<torchvitals data {self._loader!r}>"
 
 
+def fetched(clocks: Clocks, get: Callable[[], Batch]) -> Batch:
+    """What `get` returns, with the waiting for it on the clock."""
+    clocks.fed = True
+    clocks.cut(OTHER)
+    try:
+        batch = get()
+    finally:
+        clocks.cut(DATA)
+    clocks.saw(*_size(batch))
+    return batch
+
+
 def _size(batch: Any) -> tuple[int, int]:
     try:
         return size_of(batch)

@@ -384,9 +384,10 @@ class Monitor(Talk):
         """The arguments with a closure that lets us see the gradients it makes."""
 
         def seen() -> Any:
-            loss = closure()
             if self._probes.gradients is not None:
+                # Of several calls the last one counts; clipping inside it is seen (Lightning).
                 self._probes.gradients.forget()
+            loss = closure()
             if self._metrics:
                 with self._wall.around("metrics"):
                     self._looking.at_gradients()

@@ -6,14 +6,14 @@ loader, the reference model. `monitor.py` has the other half.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
 from torchvitals.alerts.alerts import severity
 from torchvitals.diagnosis import Diagnosis, diagnose
-from torchvitals.monitor.loader import WatchedLoader
+from torchvitals.monitor.loader import WatchedLoader, fetched
 from torchvitals.monitor.metric_methods import TakesMetrics
 from torchvitals.monitor.reference import run_quietly
 from torchvitals.probes.clocks import Clocks
@@ -105,6 +105,15 @@ class Talk(TakesMetrics):
             begin=lambda: self.epoch(of=epochs),
             end=self._end_epoch,
         )
+
+    def fetch(self, get: Callable[[], Batch]) -> Batch:
+        """A batch from `get()`, with the waiting on the clock, where `data()` can't be put.
+
+        ``batch = monitor.fetch(lambda: next(batches))``
+        """
+        if self._pace is None or self._closed:
+            return get()
+        return fetched(self._pace.clocks, get)
 
     def epoch(self, number: int | None = None, *, of: int | None = None) -> None:
         """An epoch begins (and the last one ends: means of what was logged in it are stored)."""

@@ -22,7 +22,7 @@ from torchvitals.views.progress import done_step
 
 BAD_STATS = ("num_nan", "num_posinf", "num_neginf")
 BAD_POINTS = 256
-ROUTINE = frozenset({"epoch", "finding", "flops"})
+ROUTINE = frozenset({"epoch", "evaluation", "finding", "flops"})
 """Kinds of events that are no news."""
 
 

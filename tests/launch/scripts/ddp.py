@@ -1,0 +1,24 @@
+"""Two ranks under torchrun."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(9)
+model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+torch.manual_seed(100 + rank)
+for _ in range(6):
+    loss = (model(torch.randn(8, 4)) - 1).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if rank == 0:
+        print("loss", loss.item().hex(), flush=True)
+assert os.environ.get("PYTHONPATH", "").find("injected") < 0
+dist.destroy_process_group()

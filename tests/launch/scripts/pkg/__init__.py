@@ -1,0 +1,1 @@
+"""A package with a training in it."""

@@ -1,0 +1,63 @@
+"""Scripts that leave the loop to a framework are watched like any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tests.launch.scripted import Pair, both, script
+
+
+def same(pair: Pair) -> None:
+    assert pair.plain.returncode == 0, pair.plain.stderr
+    assert pair.watched.returncode == 0, pair.watched.stderr
+    assert pair.printed()
+    kept = [
+        [line for line in done.stdout.splitlines() if line.startswith(("loss", "eval"))]
+        for done in (pair.plain, pair.watched)
+    ]
+    assert kept[0] == kept[1]
+
+
+def names(pair: Pair) -> set[str]:
+    return {key.site for key in pair.history.keys("parameter", stat="rms")}
+
+
+def test_accelerate(tmp_path: Path) -> None:
+    pair = both(tmp_path, script("accelerated.py"))
+    same(pair)
+    pair.check_losses()
+    assert names(pair) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert pair.history.series("epoch/run/number").steps.tolist() == [4, 8]
+
+
+def test_lightning(tmp_path: Path) -> None:
+    pair = both(tmp_path, script("lit.py"))
+    same(pair)
+    pair.check_losses()
+    assert names(pair) == {"net.0.weight", "net.0.bias", "net.2.weight", "net.2.bias"}
+    evaluated = pair.history.series("eval/eval/loss")
+    assert evaluated.steps.tolist() == [4, 8]
+    np.testing.assert_allclose(evaluated.values[-1], pair.printed("eval")[-1], rtol=1e-6)
+
+
+def test_the_trainer_of_transformers(tmp_path: Path) -> None:
+    pair = both(tmp_path, script("hf.py"))
+    same(pair)
+    pair.check_losses()
+    assert "transformer.h.1.attn.c_attn.weight" in names(pair)
+    assert pair.history.series("eval/eval/loss").steps.tolist() == [3, 6]
+
+
+def test_two_ranks(tmp_path: Path) -> None:
+    """`vitals run torchrun …`: the processes it starts are watched, rank 0 writes."""
+    pair = both(
+        tmp_path, "--standalone", "--nproc-per-node", "2", script("ddp.py"),
+        launcher=("-m", "torch.distributed.run"),
+    )  # fmt: skip
+    same(pair)
+    pair.check_losses()
+    assert names(pair) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert pair.history.series("rank/1/step_s").steps.tolist()
+    assert pair.watched.stderr.count("vitals show") == 1
