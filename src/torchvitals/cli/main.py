@@ -15,7 +15,7 @@ import click
 
 from torchvitals import __version__
 
-COMMANDS = ("demo", "ls", "status", "show", "export", "verify", "doctor", "coordcheck")
+COMMANDS = ("demo", "ui", "ls", "status", "show", "export", "verify", "doctor", "coordcheck")
 """In the order in which a newcomer meets them."""
 
 EXIT_PROBLEM = 1
@@ -95,7 +95,8 @@ class Trouble(click.ClickException):
 EPILOG = """\b
 Examples:
   vitals demo                  train a small model for a minute, see what it looks like
-  vitals ls                    the runs under ./runs
+  vitals ui                    the runs under ./runs in your browser, live
+  vitals ls                    the same as a list
   vitals status                follow the run that is running
   vitals show runs/gpt         how a run is doing, the worst layers first
   vitals export runs/gpt --to csv -o gpt.csv

@@ -102,6 +102,11 @@ class History:
         with self._mutex, translated(self.path, "read"):
             return self._source.version()
 
+    @property
+    def cached_bytes(self) -> int:
+        """What is kept in memory of decoded data."""
+        return self._source.cached_bytes
+
     def stamp(self) -> str:
         """A text that changes when something was stored, the same for every reader and process."""
         with self._mutex, translated(self.path, "read"):

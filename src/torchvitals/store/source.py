@@ -102,6 +102,11 @@ class Source:
         number: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
         return number
 
+    @property
+    def cached_bytes(self) -> int:
+        """What is kept of decoded values and pyramids."""
+        return self._parts_bytes + self._pyramids_bytes
+
     def stamp(self) -> str:
         """Names what is stored; the same in every process, unlike `version`."""
         newest = self._connection.execute(
