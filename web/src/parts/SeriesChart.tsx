@@ -1,0 +1,143 @@
+// One chart of one or several columns, of one or several runs: asks for its own data while it is seen.
+
+import { useMemo, useRef, useState } from "preact/hooks";
+import type uPlot from "uplot";
+import type { Frame } from "../data/frame";
+import { useFrames } from "../data/frames";
+import type { Axis, SeriesHeader } from "../data/types";
+import { lineColour } from "../draw/colours";
+import { Lines, type Limit, type Line } from "../draw/Lines";
+import type { Mark } from "../draw/marks";
+import { unitOf } from "../draw/numbers";
+import { saveLinesSvg, savePng } from "../draw/save";
+import { go, set, usePlace } from "../state/place";
+import { Card } from "./Card";
+import { Empty, Loading, Problem } from "./states";
+import { useVisible } from "./visible";
+
+export interface ChartRun {
+  id: string;
+  title: string;
+  colour: string;
+}
+
+export interface SeriesChartProps {
+  runs: readonly ChartRun[];
+  keys: readonly string[];
+  title?: string;
+  labels?: Readonly<Record<string, string>>;
+  axis?: Axis;
+  height?: number;
+  marks?: readonly Mark[];
+  limits?: readonly Limit[];
+  band?: [number, number] | undefined;
+  spot?: { step: number; label: string } | undefined;
+  log?: boolean;
+  stacked?: boolean;
+  fromZero?: boolean;
+  pin?: boolean;
+  note?: string;
+  plain?: boolean;
+}
+
+export function linesOf(frames: readonly (Frame<SeriesHeader> | undefined)[], runs: readonly ChartRun[], labels: Readonly<Record<string, string>> = {}): Line[] {
+  const lines: Line[] = [];
+  frames.forEach((frame, at) => {
+    if (!frame) return;
+    const run = runs[at]!;
+    frame.header.series.forEach(({ key, arrays }, index) => {
+      if (arrays === undefined) return;
+      const take = (name: string): ArrayLike<number> => frame.arrays[`${arrays}.${name}`]!;
+      const label = labels[key] ?? key;
+      lines.push({
+        key,
+        label: runs.length > 1 ? (frame.header.series.length > 1 ? `${run.title} · ${label}` : run.title) : label,
+        x: frame.arrays[`${arrays}.x`] ?? take("steps"),
+        low: take("low"), high: take("high"), last: take("last"), flags: take("flags"),
+        colour: runs.length > 1 ? run.colour : lineColour(index),
+        ...(runs.length > 1 && index > 0 && { dash: [4, 3] }),
+      });
+    });
+  });
+  return lines;
+}
+
+/** The steps that were zoomed to, kept in the URL. */
+export function useRange(): [[number, number] | undefined, (range: [number, number] | null) => void] {
+  const { settings } = usePlace();
+  const [from, to] = (settings["x"] ?? "").split(":").map(Number);
+  const range = useMemo<[number, number] | undefined>(() => (from !== undefined && to !== undefined && to > from ? [from, to] : undefined), [from, to]);
+  return [range, (next) => set({ x: next ? `${next[0]}:${next[1]}` : "" }, true)];
+}
+
+export const openSeries = (key: string): void => set({ open: key }, true);
+
+export function SeriesChart(props: SeriesChartProps) {
+  const { runs, keys, axis = "step", labels, height = 180 } = props;
+  const [element, visible] = useVisible<HTMLDivElement>();
+  const [zoom, setZoom] = useRange();
+  const [local, setLocal] = useState<[number, number] | undefined>();
+  const byStep = axis === "step";
+  const { frames, errors, loading } = useFrames<SeriesHeader>(
+    runs.map((run) => run.id), "series",
+    { key: keys, points: 600, x: byStep ? undefined : axis, ...(byStep && zoom && { start: zoom[0], stop: zoom[1] + 1 }) },
+    visible && keys.length > 0,
+  );
+  const lines = useMemo(() => linesOf(frames, runs, labels), [...frames, runs.map((run) => run.colour + run.title).join(), labels]);
+  const [log, setLog] = useState<boolean | undefined>(props.log);
+  const plot = useRef<uPlot | null>(null);
+  const name = props.title ?? keys.join(", ");
+  const format = unitOf(keys[0] ?? "");
+  const error = errors.find(Boolean) ?? frames.flatMap((frame) => frame?.header.series ?? []).find((one) => one.error)?.error;
+  const body = lines.length ? (
+    <>
+      {lines.length > 1 && lines.length <= 12 && (
+        <ul class="legend" aria-label="Lines">
+          {lines.map((line) => (
+            <li key={line.label}><span class="swatch" style={{ background: line.colour }} />{line.label}</li>
+          ))}
+        </ul>
+      )}
+      <Lines
+        name={name} lines={lines} format={format} log={log} axis={axis} height={height} group={byStep ? "steps" : axis}
+        marks={byStep ? (props.marks ?? []) : []} limits={props.limits ?? []} band={props.band} spot={props.spot}
+        stacked={!!props.stacked} fromZero={!!props.fromZero}
+        range={byStep ? zoom : local} onRange={(range) => (byStep ? setZoom(range) : setLocal(range ?? undefined))}
+        onOpen={props.plain ? undefined : openSeries} onPlot={(made) => (plot.current = made)}
+      />
+    </>
+  ) : loading || !visible ? (
+    <Loading what={`Loading ${name}`} height={height} />
+  ) : error ? (
+    <Problem text={error} />
+  ) : (
+    <Empty title="No values yet" />
+  );
+  return (
+    <div ref={element} class="chart">
+      <Card
+        title={keys.length === 1 && !props.plain ? <button class="plain" onClick={() => openSeries(keys[0]!)} title={keys[0]}>{name}</button> : name}
+        note={props.note}
+        pin={props.pin !== false && keys.length === 1 ? keys[0] : undefined}
+        actions={
+          <>
+            {zoom && byStep && <button class="tool" title="Show all steps" aria-label="Show all steps" onClick={() => setZoom(null)}>all</button>}
+            {!props.stacked && (
+              <button class={log ? "tool on" : "tool"} aria-pressed={!!log} title="Logarithmic axis" aria-label={`Logarithmic axis of ${name}`} onClick={() => setLog(log === undefined ? true : log ? false : undefined)}>
+                {log === undefined ? "auto" : log ? "log" : "lin"}
+              </button>
+            )}
+          </>
+        }
+        save={lines.length ? {
+          PNG: () => plot.current && savePng(plot.current.ctx.canvas, name),
+          SVG: () => saveLinesSvg(lines, name, axis, log, format),
+        } : undefined}
+      >
+        {body}
+      </Card>
+    </div>
+  );
+}
+
+export const toRuns = (): void => go("runs");
