@@ -67,7 +67,8 @@ export function App() {
   );
   const current: Current | null = useMemo(() => {
     if (!run.value) return null;
-    const value = now ? { ...run.value, status: now.status, last_step: now.last_step ?? run.value.last_step } : run.value;
+    const named = { ...run.value, name: runs[0]?.title ?? run.value.title };
+    const value = now ? { ...named, status: now.status, last_step: now.last_step ?? named.last_step } : named;
     return { run: value, runs, alone: runs.slice(0, 1), all, findings, marks };
   }, [run.value, now, runs, all, findings.value, findings.error, marks]);
 

@@ -47,10 +47,12 @@ export function Heatmap(props: HeatmapProps) {
   const shown = treeRows(tree, props.isOpen);
   const names = shown.map((node) => node.name + props.isOpen(node)).join();
 
-  const cells = useMemo(() => shown.map((node) => lineOf(node, props.isOpen(node), steps.length, values, flags, relative)), [names, steps, values, flags, relative]);
+  const thin = shown.map((node) => node.children.length > 0 && props.isOpen(node));
+  const cells = useMemo(() => shown.map((node) => lineOf(node, steps.length, values, flags, relative)), [names, steps, values, flags, relative]);
   const tint = useMemo(() => {
     const all = new Float32Array(cells.length * steps.length);
-    cells.forEach((line, at) => all.set(line.values, at * steps.length));
+    // Norms of whole modules would stretch the scale: it is that of the lines drawn in full.
+    cells.forEach((line, at) => all.set(thin[at] ? line.values.map(() => NaN) : line.values, at * steps.length));
     return makeTint(relative ? "log" : props.tint, all, packed(css("zero")));
   }, [cells, props.tint, relative, theme]);
 
@@ -95,7 +97,9 @@ export function Heatmap(props: HeatmapProps) {
     const columns = Array.from({ length: wide }, (_, x) => columnAt(x + 0.5));
     cells.forEach((line, row) => {
       for (let x = 0; x < wide; x++) pixels[x] = tint.colour(line.values[columns[x]!]!, line.flags[columns[x]!]!);
-      for (let y = 0; y < ROW - 1; y++) context.putImageData(image, 0, row * ROW + y);
+      // An unfolded module shows what is below it as a thin line.
+      const from = thin[row] ? ROW - 7 : 0;
+      for (let y = from; y < ROW - 1; y++) context.putImageData(image, 0, row * ROW + y);
     });
   }, [cells, tint, width, steps]);
 
@@ -187,7 +191,7 @@ export function Heatmap(props: HeatmapProps) {
                   <span class="tip-label">step {grouped(steps[spot.column]!)}</span>
                   <span class="tip-value">{cellText(line, spot.column, relative ? (value) => `${number(value, 3)}× its median` : format)}</span>
                 </div>
-                {node.children.length > 0 && !props.isOpen(node) && (
+                {node.children.length > 0 && (
                   <div class="tip-note">{node.site >= 0 ? "stored value of the whole module" : `largest of ${node.below.length} below`}</div>
                 )}
                 {node.type && <div class="tip-note">{node.type}</div>}
@@ -213,10 +217,10 @@ function cellText(line: Cells, column: number, format: (value: number) => string
   return [bad, Number.isFinite(value) ? format(value) : ""].filter(Boolean).join(" · ");
 }
 
-/** What a line shows: its own column, or, folded and without one, the largest magnitude below it. */
-function lineOf(node: Node, open: boolean, count: number, values: ArrayLike<number>, flags: ArrayLike<number>, relative?: boolean): Cells {
+/** What a line shows: its own column, or, without one, the largest magnitude below it. */
+function lineOf(node: Node, count: number, values: ArrayLike<number>, flags: ArrayLike<number>, relative?: boolean): Cells {
   const out: Cells = { values: new Float32Array(count).fill(NaN), flags: new Uint8Array(count).fill(MISSING) };
-  const sites = node.site >= 0 ? [node.site] : open && node.children.length ? [] : node.below;
+  const sites = node.site >= 0 ? [node.site] : node.below;
   for (const site of sites)
     for (let i = 0; i < count; i++) {
       const flag = flags[site * count + i]!;

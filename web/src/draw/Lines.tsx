@@ -41,6 +41,8 @@ export interface LinesProps {
   spot?: { step: number; label: string } | undefined;
   limits?: readonly Limit[];
   band?: [number, number] | undefined;
+  /** The axis reaches over all of the band; otherwise only as far as the values do. */
+  wholeBand?: boolean;
   stacked?: boolean;
   fromZero?: boolean;
   range?: [number, number] | undefined;
@@ -174,26 +176,23 @@ interface Drawn {
   owner: number[];
 }
 
-function* valuesOf(lines: readonly Line[]): Generator<number> {
+/** All finite values, for choosing an axis. */
+export function* valuesOf(lines: readonly Line[]): Generator<number> {
   for (const { low, high, last } of lines)
     for (let i = 0; i < last.length; i++) {
-      yield low[i]!;
-      yield high[i]!;
+      if (Number.isFinite(low[i]!)) yield low[i]!;
+      if (Number.isFinite(high[i]!)) yield high[i]!;
       if (Number.isFinite(last[i]!)) yield last[i]!;
     }
 }
 
-function* finite(values: Iterable<number>): Generator<number> {
-  for (const value of values) if (Number.isFinite(value)) yield value;
-}
-
-function prepare({ lines: given, log, limits = [], stacked, band, fromZero }: LinesProps): Drawn {
+function prepare({ lines: given, log, limits = [], stacked, band, wholeBand, fromZero }: LinesProps): Drawn {
   const lines = stacked ? stack(given) : given;
-  const also = [...limits.map((limit) => limit.value), ...(band ?? [])];
+  const also = [...limits.map((limit) => limit.value), ...(wholeBand && band ? band : [])];
   const scale =
-    !stacked && (log ?? wantsLog(finite(valuesOf(lines))))
-      ? logarithmic(finite(valuesOf(lines)), also)
-      : linear(finite(valuesOf(lines)), also, stacked || fromZero);
+    !stacked && (log ?? wantsLog(valuesOf(lines)))
+      ? logarithmic(valuesOf(lines), also)
+      : linear(valuesOf(lines), also, stacked || fromZero);
   const many = lines.length >= MANY;
   const shape = lines.map(({ low, high }) => {
     if (many || stacked) return false;
@@ -291,7 +290,7 @@ function options(
     },
     axes: [
       {
-        stroke: ink, font, grid: { show: false }, ticks: { stroke: css("grid"), size: 4 }, size: 24, gap: 4,
+        stroke: ink, font, grid: { show: false }, ticks: { stroke: css("grid"), size: 4 }, size: 20, gap: 3,
         splits: (u, _i, low, high) => niceSplits(low, high, Math.max(2, Math.floor(u.width / 110))),
         values: (_, splits) => splits.map((value) => axisText(axis, value)),
       },
@@ -418,7 +417,8 @@ function drawBand(u: uPlot, scale: YScale, { band }: LinesProps): void {
   const [low, high] = band.map((value) => scale.to(value));
   if (low === null || high === null) return;
   const { ctx, bbox } = u;
-  const [bottom, top] = [u.valToPos(low!, "y", true), u.valToPos(high!, "y", true)];
+  const inside = (y: number): number => Math.min(bbox.top + bbox.height, Math.max(bbox.top, y));
+  const [bottom, top] = [inside(u.valToPos(low!, "y", true)), inside(u.valToPos(high!, "y", true))];
   ctx.save();
   ctx.fillStyle = css("band");
   ctx.fillRect(bbox.left, top, bbox.width, bottom - top);
@@ -441,7 +441,7 @@ function drawNotes(u: uPlot, scale: YScale, { marks = [], limits = [], spot, lin
     ctx.globalAlpha = mark.kind.startsWith("finding") ? 0.8 : 0.35;
     ctx.lineWidth = ratio;
     ctx.setLineDash([2 * ratio, 3 * ratio]);
-    if (!crowded || mark.kind.startsWith("finding")) {
+    if (look.line && (!crowded || mark.kind.startsWith("finding"))) {
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
@@ -489,7 +489,7 @@ function drawNotes(u: uPlot, scale: YScale, { marks = [], limits = [], spot, lin
       }
       const right = x > bbox.left + bbox.width - 80 * ratio;
       ctx.textAlign = right ? "right" : "left";
-      ctx.fillText(spot.label, x + (right ? -5 : 5) * ratio, bbox.top + bbox.height - 5 * ratio);
+      ctx.fillText(spot.label, x + (right ? -6 : 6) * ratio, bbox.top + 10 * ratio);
     }
   }
   ctx.setLineDash([]);

@@ -15,21 +15,23 @@ interface Look {
   glyph: string;
   colour: string;
   name: string;
+  /** Drawn over the whole height: it may explain what the lines do. */
+  line: boolean;
 }
 
 const LOOKS: Record<string, Look> = {
-  checkpoint: { glyph: "◆", colour: "quiet", name: "Checkpoint" },
-  resume: { glyph: "↻", colour: "accent", name: "Resume" },
-  skip: { glyph: "✕", colour: "warning", name: "Step skipped" },
-  guard: { glyph: "✕", colour: "warning", name: "Guard" },
-  clip: { glyph: "✕", colour: "warning", name: "Clipped" },
-  rollback: { glyph: "⟲", colour: "error", name: "Rolled back" },
-  lr: { glyph: "∿", colour: "accent", name: "Learning rate" },
-  "finding error": { glyph: "■", colour: "error", name: "Finding" },
-  "finding warning": { glyph: "▲", colour: "warning", name: "Finding" },
-  "finding info": { glyph: "●", colour: "info", name: "Finding" },
+  checkpoint: { glyph: "◆", colour: "quiet", name: "Checkpoint", line: false },
+  resume: { glyph: "↻", colour: "accent", name: "Resume", line: true },
+  skip: { glyph: "✕", colour: "warning", name: "Step skipped", line: true },
+  guard: { glyph: "✕", colour: "warning", name: "Guard", line: true },
+  clip: { glyph: "✕", colour: "warning", name: "Clipped", line: true },
+  rollback: { glyph: "⟲", colour: "error", name: "Rolled back", line: true },
+  lr: { glyph: "∿", colour: "accent", name: "Learning rate", line: true },
+  "finding error": { glyph: "■", colour: "error", name: "Finding", line: true },
+  "finding warning": { glyph: "▲", colour: "warning", name: "Finding", line: true },
+  "finding info": { glyph: "●", colour: "info", name: "Finding", line: true },
 };
-const OTHER: Look = { glyph: "·", colour: "quiet", name: "Event" };
+const OTHER: Look = { glyph: "·", colour: "quiet", name: "Event", line: false };
 /** Noted once at the start of every run, of no use on a chart. */
 const SILENT = new Set(["flops", "finding"]);
 

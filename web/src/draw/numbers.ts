@@ -86,3 +86,14 @@ export function words(name: string): string {
   const text = name.replaceAll(/[_-]+/g, " ");
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
+
+/** A column's name as a title: the whole model and summaries in words, everything else as it is. */
+export function titleOf(key: string): string {
+  const [kind = "", site = "", stat = ""] = key.split("/");
+  if (site === "[root module]") return `${words(kind)} ${stat.replaceAll("_", " ")}`;
+  if (kind === "summary" && stat) return `${words(site)}, ${stat}`;
+  if (kind === "eval" && stat) return `${words(site)} ${stat}`;
+  if (kind === "speed" && stat) return words(stat.replace(/_per_s$/, " per second"));
+  if (kind === "optimizer" && stat === "lr") return site === "group0" ? "Learning rate" : `Learning rate, ${site}`;
+  return key;
+}

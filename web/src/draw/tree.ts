@@ -40,7 +40,23 @@ export function buildTree(sites: readonly string[], types: ReadonlyMap<string, s
     node.site = index;
     for (let up: Node | null = node; up; up = up.parent) up.below.push(index);
   });
+  root.children = root.children.map(chained);
   return root;
+}
+
+/** A module that holds but one thing, and has no value of its own, is one line with it. */
+function chained(node: Node): Node {
+  node.children = node.children.map(chained);
+  const [only, ...others] = node.children;
+  if (!only || others.length || node.site >= 0) return node;
+  const lift = (one: Node): void => {
+    one.depth -= 1;
+    one.children.forEach(lift);
+  };
+  lift(only);
+  only.label = `${node.label}.${only.label}`;
+  only.parent = node.parent;
+  return only;
 }
 
 export function typesOf(run: Run): Map<string, string> {
@@ -52,7 +68,7 @@ export function typesOf(run: Run): Map<string, string> {
   return types;
 }
 
-/** A chain of only children is one line: attention.out, not attention › out. */
+/** The lines that show, in depth order; `open` says which nodes are unfolded. */
 export function rows(root: Node, open: (node: Node) => boolean): Node[] {
   const out: Node[] = [];
   const walk = (node: Node): void => {
@@ -64,10 +80,13 @@ export function rows(root: Node, open: (node: Node) => boolean): Node[] {
   return out;
 }
 
-/** How deep to open at first, so that about `most` lines show. */
+/** A layer: below it are only tensors or heads. At first it is one line. */
+export const isLayer = (node: Node): boolean => node.children.every((child) => !child.children.length);
+
+/** How deep to open at first, so that at most about `most` lines show. */
 export function firstDepth(root: Node, most: number): number {
   for (let depth = 8; depth > 1; depth--) {
-    if (rows(root, (node) => node.depth < depth).length <= most) return depth;
+    if (rows(root, (node) => node.depth < depth && !isLayer(node)).length <= most) return depth;
   }
   return 1;
 }

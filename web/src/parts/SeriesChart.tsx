@@ -6,11 +6,12 @@ import type { Frame } from "../data/frame";
 import { useFrames } from "../data/frames";
 import type { Axis, SeriesHeader } from "../data/types";
 import { lineColour } from "../draw/colours";
-import { Lines, type Limit, type Line } from "../draw/Lines";
+import { Lines, valuesOf, type Limit, type Line } from "../draw/Lines";
 import type { Mark } from "../draw/marks";
-import { unitOf } from "../draw/numbers";
+import { titleOf, unitOf } from "../draw/numbers";
+import { wantsLog } from "../draw/scale";
 import { saveLinesSvg, savePng } from "../draw/save";
-import { go, set, usePlace } from "../state/place";
+import { set, usePlace } from "../state/place";
 import { Card } from "./Card";
 import { Empty, Loading, Problem } from "./states";
 import { useVisible } from "./visible";
@@ -85,19 +86,19 @@ export function SeriesChart(props: SeriesChartProps) {
   );
   const lines = useMemo(() => linesOf(frames, runs, labels), [...frames, runs.map((run) => run.colour + run.title).join(), labels]);
   const [log, setLog] = useState<boolean | undefined>(props.log);
+  const isLog = useMemo(() => log ?? wantsLog(valuesOf(lines)), [lines, log]);
   const plot = useRef<uPlot | null>(null);
-  const name = props.title ?? keys.join(", ");
+  const name = props.title ?? (keys.length === 1 ? titleOf(keys[0]!) : keys.join(", "));
   const format = unitOf(keys[0] ?? "");
   const error = errors.find(Boolean) ?? frames.flatMap((frame) => frame?.header.series ?? []).find((one) => one.error)?.error;
+  const legend = lines.length > 1 && lines.length <= 12 && (
+    <ul class="legend" aria-label="Lines">
+      {lines.map((line) => (
+        <li key={line.label}><span class="swatch" style={{ background: line.colour }} />{line.label}</li>
+      ))}
+    </ul>
+  );
   const body = lines.length ? (
-    <>
-      {lines.length > 1 && lines.length <= 12 && (
-        <ul class="legend" aria-label="Lines">
-          {lines.map((line) => (
-            <li key={line.label}><span class="swatch" style={{ background: line.colour }} />{line.label}</li>
-          ))}
-        </ul>
-      )}
       <Lines
         name={name} lines={lines} format={format} log={log} axis={axis} height={height} group={byStep ? "steps" : axis}
         marks={byStep ? (props.marks ?? []) : []} limits={props.limits ?? []} band={props.band} spot={props.spot}
@@ -105,7 +106,6 @@ export function SeriesChart(props: SeriesChartProps) {
         range={byStep ? zoom : local} onRange={(range) => (byStep ? setZoom(range) : setLocal(range ?? undefined))}
         onOpen={props.plain ? undefined : openSeries} onPlot={(made) => (plot.current = made)}
       />
-    </>
   ) : loading || !visible ? (
     <Loading what={`Loading ${name}`} height={height} />
   ) : error ? (
@@ -117,14 +117,14 @@ export function SeriesChart(props: SeriesChartProps) {
     <div ref={element} class="chart">
       <Card
         title={keys.length === 1 && !props.plain ? <button class="plain" onClick={() => openSeries(keys[0]!)} title={keys[0]}>{name}</button> : name}
-        note={props.note}
+        note={<>{props.note}{legend}</>}
         pin={props.pin !== false && keys.length === 1 ? keys[0] : undefined}
         actions={
           <>
             {zoom && byStep && <button class="tool" title="Show all steps" aria-label="Show all steps" onClick={() => setZoom(null)}>all</button>}
             {!props.stacked && (
-              <button class={log ? "tool on" : "tool"} aria-pressed={!!log} title="Logarithmic axis" aria-label={`Logarithmic axis of ${name}`} onClick={() => setLog(log === undefined ? true : log ? false : undefined)}>
-                {log === undefined ? "auto" : log ? "log" : "lin"}
+              <button class={isLog ? "tool on" : "tool"} aria-pressed={isLog} title="Logarithmic axis" aria-label={`Logarithmic axis of ${name}`} onClick={() => setLog(!isLog)}>
+                log
               </button>
             )}
           </>
@@ -139,5 +139,3 @@ export function SeriesChart(props: SeriesChartProps) {
     </div>
   );
 }
-
-export const toRuns = (): void => go("runs");

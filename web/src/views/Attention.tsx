@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { useJson } from "../data/ask";
 import { toNumber, type Attention } from "../data/types";
 import { css as rgb, inkOn, packed } from "../draw/colours";
-import { grouped, number } from "../draw/numbers";
+import { grouped, number, words } from "../draw/numbers";
 import { TintLegend } from "../draw/TintLegend";
 import { makeTint, tintFor } from "../draw/tint";
 import { Card } from "../parts/Card";
@@ -41,11 +41,11 @@ export function AttentionView() {
     <div class="view">
       <h1 class="hidden">Attention</h1>
       <Bar>
-        <Choice label="Statistic" value={stat} options={stats.map((one) => [one, one.replaceAll("_", " ")] as const)} onChange={(next) => set({ stat: next })} />
+        <Choice label="Statistic" value={stat} options={stats.map((one) => [one, words(one)] as const)} onChange={(next) => set({ stat: next })} />
         <StepSlider value={step} first={first} last={last} onChange={(next) => set({ step: next >= last ? "" : next })} />
         <output class="figure step-out">step {grouped(value.step ?? step)}</output>
       </Bar>
-      <Card title={`${stat.replaceAll("_", " ")} of each head`} note={MEANING[stat]}>
+      <Card title={`${words(stat)} of each head`} note={MEANING[stat]}>
         <TintLegend tint={tint} />
         <div class="heads-scroll">
           <table class="heads">
@@ -76,7 +76,7 @@ export function AttentionView() {
           </table>
         </div>
       </Card>
-      <LayerHeat kind="attention" stat={stat} tint={tint.kind} title={`${stat.replaceAll("_", " ")} over time`} />
+      <LayerHeat kind="attention" stat={stat} tint={tint.kind} title={`${words(stat)} over time`} />
     </div>
   );
 }

@@ -5,11 +5,11 @@ import { flagText } from "../data/frame";
 import { useFrames } from "../data/frames";
 import { keyText } from "../data/key";
 import type { ProfileHeader } from "../data/types";
-import { lineColour, rampColour, BAD_CSS } from "../draw/colours";
+import { lineColour, BAD_CSS } from "../draw/colours";
 import { grouped, unitOf, words } from "../draw/numbers";
 import { linear, logarithmic, wantsLog } from "../draw/scale";
 import { Card } from "../parts/Card";
-import { Bar, pattern, StepSlider, TextField } from "../parts/controls";
+import { Bar, pattern, StepSlider, TextField, Toggle } from "../parts/controls";
 import { openSeries } from "../parts/SeriesChart";
 import { Empty, Loading, Problem } from "../parts/states";
 import { useCurrent } from "../state/current";
@@ -31,8 +31,12 @@ export function DepthView() {
   const atEnd = settings["step"] === undefined;
   const step = atEnd ? last : Math.min(last, Math.max(first, Number(settings["step"])));
   const kept = (settings["keep"] ?? "").split(",").filter(Boolean).map(Number);
-  const filter = settings["filter"] ?? (kind === "gradient" || kind === "parameter" || kind === "update" ? "weight$" : "");
+  const filter = settings["filter"] ?? "";
   const { test, problem } = pattern(filter);
+  // Matrices beside matrices: scales and shifts of norms are of another size and would make a zigzag.
+  const matrices = useMemo(() => new Set(run.models.flatMap((model) => model.parameters.filter(({ shape }) => shape.length > 1).map(({ name }) => name))), [run.models]);
+  const hasMatrices = run.columns[kind]?.sites.some((site) => matrices.has(site)) ?? false;
+  const which = !hasMatrices ? "all" : (settings["which"] ?? "matrices");
   const asked = useSettled([step, ...kept].join());
   const steps = asked.split(",").map(Number);
   const several = useFrames<ProfileHeader>(runs.map((one) => one.id), "profile", { kind, stat, step: steps }, !!stat);
@@ -46,7 +50,7 @@ export function DepthView() {
       header.steps.forEach((measured, line) => {
         const strong = line === 0;
         const sites = new Map(header.sites.map((site, s) => [site, { value: arrays["values"]![line * count + s]!, flags: arrays["flags"]![line * count + s]! }]));
-        const colour = runs.length > 1 ? runs[at]!.colour : strong ? lineColour(0) : rampColour(line, header.steps.length + 1);
+        const colour = runs.length > 1 ? runs[at]!.colour : lineColour(line);
         out.push({ label: `${runs.length > 1 ? `${runs[at]!.title} · ` : ""}step ${grouped(measured)}`, colour, strong, sites });
       });
     });
@@ -54,15 +58,16 @@ export function DepthView() {
   }, [...several.frames, runs]);
   const sites = useMemo(() => {
     const names = new Set(several.frames.flatMap((frame) => frame?.header.sites ?? []));
-    return [...names].filter(test);
-  }, [...several.frames, filter]);
+    return [...names].filter((site) => test(site) && (which === "all" || matrices.has(site)));
+  }, [...several.frames, filter, which, matrices]);
   const error = several.errors.find(Boolean);
   return (
     <div class="view">
       <h1 class="hidden">Depth profile</h1>
       <Bar>
-        <KindAndStat run={run} kind={kind} stat={stat} onChange={(change) => set({ ...change, filter: null })} />
-        <TextField label="Layers" value={filter} placeholder="regular expression" onInput={(text) => set({ filter: text || ".*" })} problem={problem} />
+        <KindAndStat run={run} kind={kind} stat={stat} onChange={set} />
+        <TextField label="Layers" value={filter} placeholder="regular expression" onInput={(text) => set({ filter: text })} problem={problem} />
+        {hasMatrices && <Toggle label="Show" value={which} options={[["matrices", "matrices"], ["all", "all tensors"]]} onChange={(next) => set({ which: next === "matrices" ? "" : next })} />}
       </Bar>
       <Bar>
         <StepSlider value={step} first={first} last={last} onChange={(next) => set({ step: next >= last ? "" : next })} />
@@ -91,6 +96,9 @@ function useSettled<T>(value: T): T {
   return settled;
 }
 
+/** Room for the numbers above the first layer. */
+const TOP = 18;
+
 function ProfileChart({ name, sites, profiles, format, onPick }: {
   name: string; sites: readonly string[]; profiles: readonly Profile[]; format: (value: number) => string; onPick(site: string): void;
 }) {
@@ -104,7 +112,7 @@ function ProfileChart({ name, sites, profiles, format, onPick }: {
   }, []);
   const row = sites.length > 120 ? 12 : sites.length > 40 ? 15 : 20;
   const left = Math.min(width * 0.42, Math.max(...sites.map((site) => site.length)) * 6.4 + 14);
-  const height = sites.length * row + 26;
+  const height = TOP + sites.length * row + 18;
   const values = profiles.flatMap(({ sites: at }) => sites.map((site) => at.get(site)?.value ?? NaN)).filter(Number.isFinite);
   const scale = wantsLog(values) ? logarithmic(values) : linear(values);
   const [low, high] = scale.range;
@@ -112,7 +120,7 @@ function ProfileChart({ name, sites, profiles, format, onPick }: {
     const place = scale.to(value);
     return place === null ? null : left + 8 + ((place - low) / (high - low)) * (width - left - 24);
   };
-  const py = (at: number): number => at * row + row / 2;
+  const py = (at: number): number => TOP + at * row + row / 2;
   return (
     <div ref={host} class="profile" role="group" aria-label={name}>
       <ul class="legend">
@@ -123,15 +131,16 @@ function ProfileChart({ name, sites, profiles, format, onPick }: {
           const x = left + 8 + ((split - low) / (high - low)) * (width - left - 24);
           return (
             <g key={split}>
-              <line x1={x} x2={x} y1={0} y2={sites.length * row} class="grid-line" />
-              <text x={x} y={height - 8} text-anchor="middle" class="axis-text">{scale.text(split, format)}</text>
+              <line x1={x} x2={x} y1={TOP} y2={TOP + sites.length * row} class="grid-line" />
+              <text x={x} y={11} text-anchor="middle" class="axis-text">{scale.text(split, format)}</text>
+              <text x={x} y={height - 4} text-anchor="middle" class="axis-text">{scale.text(split, format)}</text>
             </g>
           );
         })}
         {sites.map((site, at) => (
           <g key={site} class={lit === at ? "profile-row lit" : "profile-row"} tabIndex={0} role="button" aria-label={`${site}: ${profiles.map((one) => `${one.label} ${said(one.sites.get(site), format)}`).join(", ")}`}
             onPointerEnter={() => setLit(at)} onFocus={() => setLit(at)} onClick={() => onPick(site)} onKeyDown={(event) => event.key === "Enter" && onPick(site)}>
-            <rect x={0} y={at * row} width={width} height={row} />
+            <rect x={0} y={TOP + at * row} width={width} height={row} />
             <text x={left} y={py(at) + 4} text-anchor="end" class="axis-text name">{fit(site, left)}</text>
           </g>
         ))}
@@ -160,7 +169,7 @@ function ProfileChart({ name, sites, profiles, format, onPick }: {
         })}
       </svg>
       {lit !== null && (
-        <div class="tip" role="status" style={{ left: `${left + 16}px`, top: `${(lit + 1) * row + 30}px` }}>
+        <div class="tip" role="status" style={{ left: `${left + 16}px`, top: `${TOP + (lit + 1) * row + 30}px` }}>
           <div class="tip-head">{sites[lit]}</div>
           {profiles.map((one) => (
             <div class="tip-row" key={one.label}><span class="swatch" style={{ background: one.colour }} /><span class="tip-label">{one.label}</span><span class="tip-value">{said(one.sites.get(sites[lit]!), format)}</span></div>

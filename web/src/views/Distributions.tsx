@@ -19,7 +19,7 @@ export function DistributionsView() {
   const filter = settings["filter"] ?? "";
   const { test, problem } = pattern(filter);
   const sites = useMemo(() => (columns ? columns.histograms.map((at) => columns.sites[at]!).filter(test) : []), [columns, filter]);
-  const site = sites.includes(settings["site"] ?? "") ? settings["site"]! : (sites.find((one) => one.endsWith("weight") && one.includes(".")) ?? sites[0] ?? "");
+  const site = sites.includes(settings["site"] ?? "") ? settings["site"]! : (sites.find((one) => one.endsWith("weight") && one.split(".").length > 3) ?? sites[0] ?? "");
   const mode = (settings["mode"] as Mode | undefined) ?? "heat";
   if (!kinds.length) return <Empty title="No histograms were taken"><p>They are on by default; this run was watched with <code>histograms=False</code>.</p></Empty>;
   const at = sites.indexOf(site);

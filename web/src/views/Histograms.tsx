@@ -41,20 +41,22 @@ export function Histograms({ run, kind, site, mode, height = 300, title }: { run
 
   const shape = useMemo(() => {
     if (!there) return null;
-    const { low, high, steps, counts, percentiles } = value.arrays as Record<string, Float32Array>;
-    const bins = low!.length;
-    const shares = new Float32Array(counts!.length);
+    const { steps, percentiles } = value.arrays as Record<string, Float32Array>;
+    const { low, high, counts } = withoutDust(value.arrays as Record<string, Float32Array>);
+    const bins = low.length;
+    const shares = new Float32Array(counts.length);
     let most = 0;
     for (let i = 0; i < steps!.length; i++) {
       let total = 0;
-      for (let b = 0; b < bins; b++) total += counts![i * bins + b]!;
+      for (let b = 0; b < bins; b++) total += counts[i * bins + b]!;
       for (let b = 0; b < bins; b++) {
-        const share = total ? counts![i * bins + b]! / total : 0;
+        const share = total ? counts[i * bins + b]! / total : 0;
         shares[i * bins + b] = share;
-        if (share > most) most = share;
+        // Exact zeros may be most of all; they do not set the scale.
+        if (share > most && low[b] !== high[b]) most = share;
       }
     }
-    return { axis: signedAxis(low!, high!), low: low!, high: high!, steps: steps!, shares, most, percentiles: percentiles!, bins };
+    return { axis: signedAxis(low, high), low, high, steps: steps!, shares, most: most || 1, percentiles: percentiles!, bins };
   }, [value, there]);
 
   const plotWidth = Math.max(10, width - LEFT - 8);
@@ -124,6 +126,45 @@ export function Histograms({ run, kind, site, mode, height = 300, title }: { run
       </Card>
     </div>
   );
+}
+
+/** Below this share of the elements, in every histogram, small values are dust. */
+const DUST = 0.002;
+
+/** Bins of tiny values that hold next to nothing, on either side of zero, become one bin each. */
+export function withoutDust({ low, high, counts, steps }: Record<string, Float32Array>): { low: Float64Array; high: Float64Array; counts: Float32Array } {
+  const bins = low!.length;
+  const rows = steps!.length;
+  const largest = new Float64Array(bins);
+  for (let i = 0; i < rows; i++) {
+    let total = 0;
+    for (let b = 0; b < bins; b++) total += counts![i * bins + b]!;
+    for (let b = 0; b < bins; b++) largest[b] = Math.max(largest[b]!, total ? counts![i * bins + b]! / total : 0);
+  }
+  // The magnitude below which both sides hold only dust.
+  let limit = Infinity;
+  for (let b = 0; b < bins; b++) {
+    const size = Math.min(Math.abs(low![b]!), Math.abs(high![b]!));
+    if (low![b] !== high![b] && largest[b]! >= DUST) limit = Math.min(limit, size);
+  }
+  const groups: number[][] = [];
+  let [before, after]: [number[] | null, number[] | null] = [null, null];
+  for (let b = 0; b < bins; b++) {
+    const dust = low![b] !== high![b] && Number.isFinite(limit) && Math.max(Math.abs(low![b]!), Math.abs(high![b]!)) <= limit;
+    if (!dust) groups.push([b]);
+    else if (high![b]! <= 0) before ? before.push(b) : groups.push((before = [b]));
+    else after ? after.push(b) : groups.push((after = [b]));
+  }
+  const out = {
+    low: Float64Array.from(groups, (group) => low![group[0]!]!),
+    high: Float64Array.from(groups, (group) => high![group[group.length - 1]!]!),
+    counts: new Float32Array(rows * groups.length),
+  };
+  for (let i = 0; i < rows; i++)
+    groups.forEach((group, g) => {
+      for (const b of group) out.counts[i * groups.length + g]! += counts![i * bins + b]!;
+    });
+  return out;
 }
 
 interface Shape {
@@ -210,7 +251,7 @@ function drawRidge(context: CanvasRenderingContext2D, { steps, shares, most, bin
     const base = 6 + tall + at * gap;
     context.beginPath();
     context.moveTo(LEFT, base);
-    for (let b = 0; b < bins; b++) context.lineTo(LEFT + ((b + 0.5) / bins) * width, base - Math.sqrt(shares[i * bins + b]! / most) * tall * 0.92);
+    for (let b = 0; b < bins; b++) context.lineTo(LEFT + ((b + 0.5) / bins) * width, base - Math.min(1, Math.sqrt(shares[i * bins + b]! / most)) * tall * 0.92);
     context.lineTo(LEFT + width, base);
     context.globalAlpha = 0.88;
     context.fillStyle = css("surface");

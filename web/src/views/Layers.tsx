@@ -8,7 +8,7 @@ import { Heatmap } from "../draw/Heatmap";
 import { unitOf, words } from "../draw/numbers";
 import { saveHeatSvg, savePng } from "../draw/save";
 import { tintFor, type TintKind } from "../draw/tint";
-import { buildTree, firstDepth, typesOf, type Node } from "../draw/tree";
+import { buildTree, firstDepth, isLayer, typesOf, type Node } from "../draw/tree";
 import { Card } from "../parts/Card";
 import { Bar, pattern, TextField, Toggle } from "../parts/controls";
 import { openSeries, useRange } from "../parts/SeriesChart";
@@ -59,8 +59,13 @@ export function LayerHeat({ kind, stat, filter = "", tint, title }: { kind: stri
     return filter ? pruned(made, (site) => test(all[site]!)) : made;
   }, [value, filter, run.models]);
   const fits = useMemo(() => (tree ? firstDepth(tree, 64) : 1), [tree]);
+  // Heads are what one wants to see of attention.
+  const heads = kind === "attention" && (value?.header.sites.length ?? 0) <= 200;
   const flipped = splitList(settings["fold"]);
-  const isOpen = (node: Node): boolean => (filter ? true : node.depth < fits) !== flipped.includes(node.name);
+  const opens = (node: Node): boolean => (filter || heads ? true : node.depth < fits && !isLayer(node));
+  const isOpen = (node: Node): boolean => opens(node) !== flipped.includes(node.name);
+  const flip = (open: (node: Node) => boolean): void =>
+    set({ fold: joinList(everyNode(tree!).filter((node) => node.children.length && opens(node) !== open(node)).map((node) => node.name)) });
   const toggle = (node: Node): void =>
     set({ fold: joinList(flipped.includes(node.name) ? flipped.filter((name) => name !== node.name) : [...flipped, node.name]) });
   const pick = (node: Node): void => {
@@ -76,11 +81,11 @@ export function LayerHeat({ kind, stat, filter = "", tint, title }: { kind: stri
         note={value ? `${value.header.sites.length} places, ${steps!.length} steps drawn` : undefined}
         actions={
           <>
-            <button class="tool" title="Unfold all" aria-label="Unfold all layers" onClick={() => tree && set({ fold: joinList(all(tree).filter((node) => node.depth >= fits && node.children.length).map((node) => node.name)) })}>unfold</button>
-            <button class="tool" title="Fold to modules" aria-label="Fold layers" onClick={() => tree && set({ fold: joinList(all(tree).filter((node) => node.depth < fits && node.depth > 0 && node.children.length && (node.depth > 1 || node.children.every((child) => child.children.length === 0))).map((node) => node.name)) })}>fold</button>
+            <button class="tool" title="Unfold all" aria-label="Unfold all layers" onClick={() => tree && flip(() => true)}>unfold</button>
+            <button class="tool" title="Fold to modules" aria-label="Fold layers" onClick={() => tree && flip((node) => node.depth < 2 && !isLayer(node))}>fold</button>
           </>
         }
-        save={canvas.current ? { PNG: () => savePng(canvas.current!, name), SVG: () => saveHeatSvg(canvas.current!, name) } : { PNG: () => canvas.current && savePng(canvas.current, name), SVG: () => canvas.current && saveHeatSvg(canvas.current, name) }}
+        save={{ PNG: () => canvas.current && savePng(canvas.current, name), SVG: () => canvas.current && saveHeatSvg(canvas.current, name) }}
       >
         {error ? <Problem text={error} /> : !value || !tree ? (
           loading || !visible ? <Loading what="Loading the heatmap" height={420} /> : <Empty title="Nothing was measured of this" />
@@ -97,8 +102,8 @@ export function LayerHeat({ kind, stat, filter = "", tint, title }: { kind: stri
   );
 }
 
-function all(node: Node): Node[] {
-  return [node, ...node.children.flatMap(all)];
+function everyNode(node: Node): Node[] {
+  return [node, ...node.children.flatMap(everyNode)];
 }
 
 /** The tree with only those branches that hold a wanted site. */

@@ -87,7 +87,7 @@ function Facts({ run, status, loss }: { run: Run; status: OverviewStatus | undef
         {facts.map(([name, value, more]) => (
           <div key={name}>
             <dt>{name}</dt>
-            <dd title={value}>{value}{more && <small>{more}</small>}</dd>
+            <dd title={value} class={value.length > 18 ? "long" : ""}>{value}{more && <small>{more}</small>}</dd>
           </div>
         ))}
       </dl>

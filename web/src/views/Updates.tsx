@@ -63,7 +63,7 @@ export function UpdatesView() {
         {error ? <Problem text={error} /> : !value && loading ? <Loading what="Loading update ratios" height={420} /> : !lines.length ? <Empty title="No layer matches">{filter}</Empty> : (
           <>
             <div class="ramp-legend" aria-hidden="true"><span>first layer</span><i /><span>last layer</span></div>
-            <Lines name="Update ratio of each layer" lines={lines} log height={400} band={band} marks={marks} range={range} onRange={setRange} onOpen={openSeries} onPlot={(made) => { plot.current = made; setDrawn((n) => n); }} />
+            <Lines name="Update ratio of each layer" lines={lines} log height={400} band={band} wholeBand marks={marks} range={range} onRange={setRange} onOpen={openSeries} onPlot={(made) => { plot.current = made; setDrawn((n) => n); }} />
           </>
         )}
       </Card>
