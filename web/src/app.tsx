@@ -15,6 +15,7 @@ import { Empty, Loading, Problem } from "./parts/states";
 import { CurrentContext, type Current } from "./state/current";
 import { useShortcuts } from "./state/keys";
 import { joinList, set, splitList, usePlace, type View } from "./state/place";
+import { useTheme } from "./state/theme";
 import { AttentionView } from "./views/Attention";
 import { DepthView } from "./views/Depth";
 import { DistributionsView } from "./views/Distributions";
@@ -41,6 +42,7 @@ export function App() {
   const { view, settings } = usePlace();
   useEffect(listen, []);
   useShortcuts();
+  const theme = useTheme();
   const list = useRuns();
   const all = list.value?.runs ?? [];
   const wanted = splitList(settings["runs"]).filter((id) => !all.length || all.some((run) => run.id === id));
@@ -63,7 +65,7 @@ export function App() {
       (wanted.length ? wanted : id ? [id] : []).map((one, at) => ({
         id: one, colour: lineColour(at), title: all.find((line) => line.id === one)?.name ?? one,
       })),
-    [wanted.join(), id, titles],
+    [wanted.join(), id, titles, theme],
   );
   const current: Current | null = useMemo(() => {
     if (!run.value) return null;

@@ -47,7 +47,7 @@ export function Heatmap(props: HeatmapProps) {
   const shown = treeRows(tree, props.isOpen);
   const names = shown.map((node) => node.name + props.isOpen(node)).join();
 
-  const thin = shown.map((node) => node.children.length > 0 && props.isOpen(node));
+  const thin = shown.map((node) => folds(node) && props.isOpen(node));
   const cells = useMemo(() => shown.map((node) => lineOf(node, steps.length, values, flags, relative)), [names, steps, values, flags, relative]);
   const tint = useMemo(() => {
     const all = new Float32Array(cells.length * steps.length);
@@ -98,7 +98,11 @@ export function Heatmap(props: HeatmapProps) {
     cells.forEach((line, row) => {
       for (let x = 0; x < wide; x++) pixels[x] = tint.colour(line.values[columns[x]!]!, line.flags[columns[x]!]!);
       // An unfolded module shows what is below it as a thin line.
-      const from = thin[row] ? ROW - 7 : 0;
+      const from = thin[row] ? ROW - 6 : 0;
+      if (from) {
+        context.fillStyle = css("surface");
+        context.fillRect(0, row * ROW, wide, ROW);
+      }
       for (let y = from; y < ROW - 1; y++) context.putImageData(image, 0, row * ROW + y);
     });
   }, [cells, tint, width, steps]);
@@ -118,11 +122,11 @@ export function Heatmap(props: HeatmapProps) {
     const { key } = event;
     if (key === "ArrowDown") focus(Math.min(row + 1, shown.length - 1));
     else if (key === "ArrowUp") focus(Math.max(row - 1, 0));
-    else if (key === "ArrowRight" && node.children.length && !props.isOpen(node)) props.onToggle(node);
-    else if (key === "ArrowLeft" && node.children.length && props.isOpen(node)) props.onToggle(node);
+    else if (key === "ArrowRight" && folds(node) && !props.isOpen(node)) props.onToggle(node);
+    else if (key === "ArrowLeft" && folds(node) && props.isOpen(node)) props.onToggle(node);
     else if (key === "ArrowLeft" && node.parent) focus(Math.max(shown.indexOf(node.parent), 0));
     else if (key === "Enter") props.onPick(node, last);
-    else if (key === " ") props.onToggle(node);
+    else if (key === " " && folds(node)) props.onToggle(node);
     else return;
     event.preventDefault();
   };
@@ -140,16 +144,16 @@ export function Heatmap(props: HeatmapProps) {
               role="treeitem"
               tabIndex={row === 0 ? 0 : -1}
               aria-level={one.depth || 1}
-              {...(one.children.length ? { "aria-expanded": props.isOpen(one) } : {})}
+              {...(folds(one) ? { "aria-expanded": props.isOpen(one) } : {})}
               aria-selected={props.picked === one.name}
               class={["heat-name", spot?.row === row && "lit", props.picked === one.name && "picked"].filter(Boolean).join(" ")}
               style={{ height: `${ROW}px`, paddingLeft: `${Math.max(0, one.depth - 1) * 11}px` }}
               title={`${one.name}${one.type && ` · ${one.type}`}`}
               onKeyDown={(event) => move(event, row)}
-              onClick={() => (one.children.length ? props.onToggle(one) : props.onPick(one, last))}
+              onClick={() => (folds(one) ? props.onToggle(one) : props.onPick(one, last))}
               onPointerEnter={() => setSpot(null)}
             >
-              <span class="twist" aria-hidden="true">{one.children.length ? (props.isOpen(one) ? "▾" : "▸") : ""}</span>
+              <span class="twist" aria-hidden="true">{folds(one) ? (props.isOpen(one) ? "▾" : "▸") : ""}</span>
               <span class="heat-label">{one.label}</span>
             </div>
           ))}
@@ -170,9 +174,9 @@ export function Heatmap(props: HeatmapProps) {
           {marks.filter((mark) => mark.step >= first && mark.step <= end).map((mark, i) => (
             <span
               key={i}
-              class="heat-mark"
+              class={lookOf(mark.kind).line ? "heat-mark line" : "heat-mark"}
               title={`step ${grouped(mark.step)} · ${mark.text}`}
-              style={{ left: `${xOf(mark.step)}px`, color: `var(--${lookOf(mark.kind).colour})`, height: `${shown.length * ROW + 12}px` }}
+              style={{ left: `${xOf(mark.step)}px`, color: `var(--${lookOf(mark.kind).colour})`, ...(lookOf(mark.kind).line && { height: `${shown.length * ROW + 12}px` }) }}
             >
               {lookOf(mark.kind).glyph}
             </span>
@@ -200,7 +204,7 @@ export function Heatmap(props: HeatmapProps) {
           )}
           <div class="heat-axis" aria-hidden="true">
             {niceSplits(first, last, Math.max(2, Math.floor(width / 110))).filter(Number.isInteger).map((step) => (
-              <span key={step} style={{ left: `${xOf(step)}px` }}>{grouped(step)}</span>
+              <span key={step} class={xOf(step) > width - 16 ? "end" : ""} style={{ left: `${xOf(step)}px` }}>{grouped(step)}</span>
             ))}
           </div>
         </div>
@@ -208,6 +212,9 @@ export function Heatmap(props: HeatmapProps) {
     </div>
   );
 }
+
+/** Whether a line can be folded: the model as a whole can't. */
+const folds = (node: Node): boolean => node.depth > 0 && node.children.length > 0;
 
 function cellText(line: Cells, column: number, format: (value: number) => string): string {
   const flags = line.flags[column]!;

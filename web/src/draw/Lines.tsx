@@ -21,6 +21,8 @@ export interface Line {
   colour: string;
   dash?: number[];
   width?: number;
+  /** A moving average of the line before it. */
+  smooth?: boolean;
 }
 
 export interface Limit {
@@ -259,7 +261,7 @@ function options(
       const edge: uPlot.Series = { stroke: "transparent", width: 0, points: { show: false } };
       series.push(edge, { ...edge });
       const last = series.length - 1;
-      bands.push({ series: [last, last - 1], fill: `${line.colour}30` });
+      bands.push({ series: [last, last - 1], fill: `${line.colour.slice(0, 7)}30` });
     }
   });
   if (stacked)
@@ -291,7 +293,7 @@ function options(
     axes: [
       {
         stroke: ink, font, grid: { show: false }, ticks: { stroke: css("grid"), size: 4 }, size: 20, gap: 3,
-        splits: (u, _i, low, high) => niceSplits(low, high, Math.max(2, Math.floor(u.width / 110))),
+        splits: (u, _i, low, high) => niceSplits(low, high, Math.max(2, Math.floor(u.width / 85))),
         values: (_, splits) => splits.map((value) => axisText(axis, value)),
       },
       {

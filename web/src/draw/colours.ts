@@ -1,5 +1,7 @@
 // Colours: a sequential scale (viridis), a diverging one, and lines, all told apart without red and green.
 
+import { theme } from "../state/theme";
+
 type Rgb = readonly [number, number, number];
 
 const rgb = (hex: string): Rgb => {
@@ -51,11 +53,15 @@ export function inkOn(colour: number): string {
 }
 
 /** For lines beside each other (Okabe and Ito's palette, the dim ones brightened). */
-export const LINES = ["#0f8b8d", "#d55e00", "#7b61c9", "#c9940a", "#4c8fd6", "#c0487f", "#4f9d3a", "#8a8f98"];
-export const lineColour = (index: number): string => LINES[index % LINES.length]!;
+const LINES = {
+  light: ["#0f8b8d", "#d55e00", "#7b61c9", "#b88500", "#3b82cf", "#c0487f", "#4f9d3a", "#7b828b"],
+  dark: ["#45c4c1", "#ff9248", "#ac98f5", "#e5b93c", "#78b4f5", "#f085b4", "#8dcf76", "#a3abb3"],
+};
+export const lineColour = (index: number): string => LINES[theme.get()][index % LINES.light.length]!;
 
 /** For many lines in an order: first dark, last bright. */
 export function rampColour(index: number, count: number): string {
   const share = count < 2 ? 0.4 : index / (count - 1);
-  return css(SEQUENTIAL[Math.round(30 + share * 190)]!);
+  const from = theme.get() === "dark" ? 70 : 20;
+  return css(SEQUENTIAL[Math.round(from + share * (theme.get() === "dark" ? 185 : 190))]!);
 }

@@ -12,6 +12,7 @@ import { titleOf, unitOf } from "../draw/numbers";
 import { wantsLog } from "../draw/scale";
 import { saveLinesSvg, savePng } from "../draw/save";
 import { set, usePlace } from "../state/place";
+import { useTheme } from "../state/theme";
 import { Card } from "./Card";
 import { Empty, Loading, Problem } from "./states";
 import { useVisible } from "./visible";
@@ -20,6 +21,29 @@ export interface ChartRun {
   id: string;
   title: string;
   colour: string;
+}
+
+/** Each long line once more as its moving average (weight `share` on the past), the line itself faint. */
+export function smoothed(lines: readonly Line[], share: number): Line[] {
+  if (!(share > 0)) return [...lines];
+  return lines.flatMap((line) => {
+    if (line.x.length < 30) return [line];
+    const out = new Float64Array(line.last.length);
+    let [sum, weight] = [0, 0];
+    for (let i = 0; i < out.length; i++) {
+      const value = line.last[i]!;
+      if (Number.isFinite(value)) {
+        sum = sum * share + value * (1 - share);
+        weight = weight * share + (1 - share);
+      }
+      out[i] = weight ? sum / weight : NaN;
+    }
+    const { flags: _flags, ...rest } = line;
+    return [
+      { ...line, colour: `${line.colour}55`, width: 1 },
+      { ...rest, label: `${line.label}, smoothed`, low: out, high: out, last: out, smooth: true },
+    ];
+  });
 }
 
 export interface SeriesChartProps {
@@ -39,6 +63,7 @@ export interface SeriesChartProps {
   pin?: boolean;
   note?: string;
   plain?: boolean;
+  steady?: boolean;
 }
 
 export function linesOf(frames: readonly (Frame<SeriesHeader> | undefined)[], runs: readonly ChartRun[], labels: Readonly<Record<string, string>> = {}): Line[] {
@@ -84,17 +109,23 @@ export function SeriesChart(props: SeriesChartProps) {
     { key: keys, points: 600, x: byStep ? undefined : axis, ...(byStep && zoom && { start: zoom[0], stop: zoom[1] + 1 }) },
     visible && keys.length > 0,
   );
-  const lines = useMemo(() => linesOf(frames, runs, labels), [...frames, runs.map((run) => run.colour + run.title).join(), labels]);
+  const theme = useTheme();
+  const { settings } = usePlace();
+  const smooth = props.stacked || props.steady || props.limits?.length ? 0 : Number(settings["smooth"] ?? 0);
+  const lines = useMemo(
+    () => smoothed(linesOf(frames, runs, labels), smooth),
+    [...frames, runs.map((run) => run.colour + run.title).join(), labels, theme, smooth],
+  );
   const [log, setLog] = useState<boolean | undefined>(props.log);
   const isLog = useMemo(() => log ?? wantsLog(valuesOf(lines)), [lines, log]);
   const plot = useRef<uPlot | null>(null);
   const name = props.title ?? (keys.length === 1 ? titleOf(keys[0]!) : keys.join(", "));
   const format = unitOf(keys[0] ?? "");
   const error = errors.find(Boolean) ?? frames.flatMap((frame) => frame?.header.series ?? []).find((one) => one.error)?.error;
-  const legend = lines.length > 1 && lines.length <= 12 && (
+  const legend = lines.filter((line) => !line.smooth).length > 1 && lines.length <= 12 && (
     <ul class="legend" aria-label="Lines">
-      {lines.map((line) => (
-        <li key={line.label}><span class="swatch" style={{ background: line.colour }} />{line.label}</li>
+      {(smooth ? lines.filter((line) => line.smooth || !lines.some((other) => other.smooth && other.key === line.key && other.label.startsWith(line.label))) : lines).map((line) => (
+        <li key={line.label}><span class="swatch" style={{ background: line.colour }} />{line.smooth ? line.label.replace(/, smoothed$/, "") : line.label}</li>
       ))}
     </ul>
   );

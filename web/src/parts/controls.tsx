@@ -1,6 +1,7 @@
 // Choosing things.
 
 import type { ComponentChildren } from "preact";
+import { set, usePlace } from "../state/place";
 
 export function Choice<T extends string>({ label, value, options, onChange }: {
   label: string; value: T; options: readonly (T | readonly [T, string])[]; onChange(value: T): void;
@@ -62,6 +63,18 @@ export function pattern(text: string): { test(name: string): boolean; problem?: 
     const plain = text.toLowerCase();
     return { test: (name) => name.toLowerCase().includes(plain), problem: (error as Error).message };
   }
+}
+
+/** How much lines are smoothed, in every chart. */
+export function Smoothing() {
+  const { settings } = usePlace();
+  const value = Number(settings["smooth"] ?? 0);
+  return (
+    <label class="field">
+      <span class="field-label">Smoothing {value ? value.toFixed(2) : "off"}</span>
+      <input type="range" min={0} max={0.98} step={0.02} value={value} onInput={(event) => set({ smooth: Number(event.currentTarget.value) || "" })} />
+    </label>
+  );
 }
 
 export function StepSlider({ label = "Step", value, first, last, onChange }: {

@@ -16,10 +16,11 @@ export function DistributionsView() {
   const kinds = Object.keys(run.columns).filter((kind) => run.columns[kind]!.histograms.length).sort((a, b) => (ORDER.indexOf(a) + 1 || 9) - (ORDER.indexOf(b) + 1 || 9));
   const kind = kinds.includes(settings["kind"] ?? "") ? settings["kind"]! : (kinds[0] ?? "");
   const columns = run.columns[kind];
+  const matrices = new Set(run.models.flatMap((model) => model.parameters.filter(({ shape }) => shape.length > 1).map(({ name }) => name)));
   const filter = settings["filter"] ?? "";
   const { test, problem } = pattern(filter);
   const sites = useMemo(() => (columns ? columns.histograms.map((at) => columns.sites[at]!).filter(test) : []), [columns, filter]);
-  const site = sites.includes(settings["site"] ?? "") ? settings["site"]! : (sites.find((one) => one.endsWith("weight") && one.split(".").length > 3) ?? sites[0] ?? "");
+  const site = sites.includes(settings["site"] ?? "") ? settings["site"]! : (sites.find((one) => matrices.has(one) && one.split(".").length > 2) ?? sites[0] ?? "");
   const mode = (settings["mode"] as Mode | undefined) ?? "heat";
   if (!kinds.length) return <Empty title="No histograms were taken"><p>They are on by default; this run was watched with <code>histograms=False</code>.</p></Empty>;
   const at = sites.indexOf(site);

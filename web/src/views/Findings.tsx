@@ -140,7 +140,7 @@ function Proof({ evidence, run, runs, marks }: {
       <p class="proof-text">{evidence.text}</p>
       {drawn && (
         <SeriesChart
-          runs={runs} keys={[evidence.key!]} height={170} marks={marks} title={evidence.key!}
+          runs={runs} keys={[evidence.key!]} height={170} marks={marks}
           limits={Number.isFinite(limit) ? [{ value: limit, label: `limit ${number(limit, 3)}` }] : []}
           band={run.healthy[`${key!.kind}/${key!.stat}`]}
           spot={evidence.step !== null ? { step: evidence.step, label: `step ${grouped(evidence.step)}` } : undefined}

@@ -59,7 +59,7 @@ export function Histograms({ run, kind, site, mode, height = 300, title }: { run
     return { axis: signedAxis(low, high), low, high, steps: steps!, shares, most: most || 1, percentiles: percentiles!, bins };
   }, [value, there]);
 
-  const plotWidth = Math.max(10, width - LEFT - 8);
+  const plotWidth = Math.max(10, width - LEFT - 18);
   const plotHeight = height - BOTTOM - 6;
   const first = shape?.steps[0] ?? 0;
   const last = shape?.steps[shape.steps.length - 1] ?? 1;
@@ -260,7 +260,7 @@ function drawRidge(context: CanvasRenderingContext2D, { steps, shares, most, bin
     context.strokeStyle = `color-mix(in oklab, ${css("accent")} ${Math.round(25 + (75 * at) / Math.max(shown - 1, 1))}%, ${css("ink-3")})`;
     context.lineWidth = at === shown - 1 ? 1.8 : 1;
     context.stroke();
-    if (at % Math.ceil(shown / 8) === 0 || at === shown - 1) {
+    if ((at % Math.ceil(shown / 8) === 0 && shown - 1 - at > shown / 16) || at === shown - 1) {
       context.fillStyle = css("ink-3");
       context.fillText(grouped(steps[i]!), LEFT - 8, base);
     }

@@ -6,6 +6,7 @@ import { hasKey, keyText } from "../data/key";
 import { ROOT } from "../data/root";
 import type { OverviewStatus, Run, SeriesHeader } from "../data/types";
 import { bytes, duration, grouped, number, percent, short, words } from "../draw/numbers";
+import { Smoothing } from "../parts/controls";
 import { SeriesChart } from "../parts/SeriesChart";
 import { useCurrent } from "../state/current";
 import { usePins } from "../state/place";
@@ -20,6 +21,8 @@ interface Chart {
   fromZero?: boolean;
   note?: string;
   log?: boolean;
+  /** Not smoothed: it has no noise. */
+  steady?: boolean;
 }
 
 export function OverviewView() {
@@ -90,6 +93,7 @@ function Facts({ run, status, loss }: { run: Run; status: OverviewStatus | undef
             <dd title={value} class={value.length > 18 ? "long" : ""}>{value}{more && <small>{more}</small>}</dd>
           </div>
         ))}
+        <div class="facts-end"><Smoothing /></div>
       </dl>
     </section>
   );
@@ -120,7 +124,7 @@ function chosen(run: Run): Chart[] {
     note: "‖Δw‖ / ‖w‖", log: true,
   });
   add("Learning rate", sites("optimizer", "lr").slice(0, 6).map((site) => `optimizer/${site}/lr`), {
-    labels: Object.fromEntries(sites("optimizer", "lr").map((site) => [`optimizer/${site}/lr`, site])), fromZero: true, log: false,
+    labels: Object.fromEntries(sites("optimizer", "lr").map((site) => [`optimizer/${site}/lr`, site])), fromZero: true, log: false, steady: true,
   });
   add("Throughput", [["tokens_per_s", "samples_per_s", "steps_per_s"].map((stat) => `speed/run/${stat}`).find((key) => hasKey(run, key)) ?? ""], { fromZero: true, log: false });
   add("Where the time goes", PHASES.map((phase) => `clock/${phase}/wall_s`), {
@@ -128,7 +132,7 @@ function chosen(run: Run): Chart[] {
   });
   const accelerators = sites("machine", "allocated_bytes").concat(sites("machine", "peak_allocated_bytes"));
   add("Memory", [...new Set([...accelerators.map((site) => `machine/${site}/allocated_bytes`), "machine/process/rss_bytes", "machine/process/peak_rss_bytes"])], {
-    labels: { "machine/process/rss_bytes": "process", "machine/process/peak_rss_bytes": "peak" }, fromZero: true, log: false,
+    labels: { "machine/process/rss_bytes": "process", "machine/process/peak_rss_bytes": "peak" }, fromZero: true, log: false, steady: true,
   });
   const categories = sites("category", "loss").slice(0, 8);
   add("Loss by category", categories.map((site) => `category/${site}/loss`), {

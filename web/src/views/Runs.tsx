@@ -7,7 +7,7 @@ import { allKeys } from "../data/key";
 import { toNumber, type Axis, type Run, type RunLine, type Spark } from "../data/types";
 import { lineColour } from "../draw/colours";
 import { ago, duration, grouped, number, words } from "../draw/numbers";
-import { Bar, pattern, TextField, Toggle } from "../parts/controls";
+import { Bar, pattern, Smoothing, TextField, Toggle } from "../parts/controls";
 import { SeverityIcon, StatusBadge } from "../parts/icons";
 import { SeriesChart, type ChartRun } from "../parts/SeriesChart";
 import { Empty, Loading } from "../parts/states";
@@ -118,6 +118,7 @@ function Compare({ runs, axes, run, all }: { runs: readonly ChartRun[]; axes: re
       <Bar>
         <Toggle label="Aligned by" value={align} options={axes.map((axis) => [axis, names[axis] ?? axis] as const)} onChange={(next) => set({ align: next === "step" ? "" : next })} />
         <TextField label="Series" value={search} placeholder="regular expression; empty: the most telling" onInput={(text) => set({ compare: text })} problem={problem} />
+        <Smoothing />
       </Bar>
       <ul class="legend big">
         {runs.map((one) => <li key={one.id}><span class="swatch" style={{ background: one.colour }} />{one.title}</li>)}

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { allKeys, hasKey, parseKey } from "../data/key";
 import { grouped, words } from "../draw/numbers";
-import { Bar, pattern, TextField } from "../parts/controls";
+import { Bar, pattern, Smoothing, TextField } from "../parts/controls";
 import { SeriesChart } from "../parts/SeriesChart";
 import { Empty } from "../parts/states";
 import { useCurrent } from "../state/current";
@@ -35,6 +35,7 @@ export function SeriesView() {
       <h1 class="hidden">All series</h1>
       <Bar>
         <TextField id="search" label="Search" value={search} placeholder="loss, mlp.*ratio, ^gradient/.*rms$ …" onInput={(text) => set({ search: text })} problem={problem} />
+        <Smoothing />
         <span class="figure count" role="status">{grouped(found.length)} of {grouped(all.length)} series</span>
       </Bar>
       {search === "" && (
