@@ -36,6 +36,9 @@ def histograms(question: Question) -> Body:
     fan = np.zeros((0, len(PERCENTILES)))
     if len(first):
         fan = percentiles(summed, PERCENTILES, lowest, highest)
+        for end, known in ((0, lowest), (-1, highest)):
+            if known is not None:  # the ends themselves, not a place in the outermost bin
+                fan[:, end] = np.where(np.isfinite(known), known, fan[:, end])
     used = np.flatnonzero(summed.any(axis=0))
     low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (ZERO_BIN, ZERO_BIN + 1)
     left, right = bounds()
