@@ -208,6 +208,7 @@ class Monitor(Talk):
         self._closed = True
         self._recorder.close(status)
         self._ranks.close()
+        self._close_page()
         _open_monitors.discard(self)
 
     def __enter__(self) -> Monitor:

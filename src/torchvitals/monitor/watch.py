@@ -63,6 +63,7 @@ def watch(
     samples_every: int = 100,
     reference: nn.Module | Literal["init"] | None = None,
     backend: str = "auto",
+    ui: bool = False,
 ) -> Monitor:
     """Watch a training from the inside and keep what is seen in one file.
 
@@ -101,6 +102,8 @@ def watch(
         samples_every: steps between two reports of the losses by category (`log_samples`).
         reference: a model that difference metrics compare with, or "init": a copy of the model now.
         backend: "native", "torch", or the best there is.
+        ui: show the run live in the browser: starts the page in a process of its own, prints its
+            address, and ends it with the run. Needs ``torchvitals[ui]``.
 
     With several processes (torch.distributed initialised) all call watch(); rank 0 writes the run.
 
@@ -219,6 +222,8 @@ def watch(
     )
     if compiled and watched_modules:
         monitor.note_not_seen()
+    if ui:
+        monitor._open_page()
     return monitor
 
 
