@@ -43,6 +43,7 @@ export function OverviewView() {
           <div class="grid">{pinned.map((key) => <SeriesChart key={key} runs={runs} keys={[key]} marks={marks} />)}</div>
         </section>
       )}
+      <div class="grid-bar"><Smoothing /></div>
       <div class="grid">
         {charts.map(({ title, keys, ...rest }) => (
           <SeriesChart key={title} runs={keys.length > 3 || rest.stacked ? alone : runs} keys={keys} title={title} marks={marks} {...rest} />
@@ -93,7 +94,6 @@ function Facts({ run, status, loss }: { run: Run; status: OverviewStatus | undef
             <dd title={value} class={value.length > 18 ? "long" : ""}>{value}{more && <small>{more}</small>}</dd>
           </div>
         ))}
-        <div class="facts-end"><Smoothing /></div>
       </dl>
     </section>
   );
