@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Playwright, sync_playwright
+from playwright.sync_api import Browser, Playwright, expect, sync_playwright
 
-from tests.browser.pages import Server, Visit
+from tests.browser.pages import WAIT, Server, Visit
 
 REPO = Path(__file__).parents[2]
 STATIC = REPO / "src" / "torchvitals" / "dashboard" / "static"
@@ -46,15 +46,20 @@ def _train(run: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Runs: two finished ones with faults, one that goes on, one that is no run at all."""
-    folder = tmp_path_factory.mktemp("runs")
+    """Runs: two finished ones with faults, one that goes on, one that is no run at all.
+
+    With VITALS_TEST_RUNS=DIR the finished ones stay there for the next time.
+    """
+    folder = Path(os.environ.get("VITALS_TEST_RUNS") or tmp_path_factory.mktemp("runs"))
     steps = "400" if SCREENSHOTS else "80"
     faulty = [_train(folder / f"gpt-{fault}", "--fault", fault, "--steps", steps)
-              for fault in ("frozen", "hot")]  # fmt: skip
+              for fault in ("frozen", "hot")
+              if not (folder / f"gpt-{fault}").exists()]  # fmt: skip
     for process in faulty:
         assert process.wait(120) == 0
-    (folder / "torn").mkdir()
+    (folder / "torn").mkdir(exist_ok=True)
     (folder / "torn" / "run.vitals").write_bytes(b"this is no run" * 100)
+    shutil.rmtree(folder / "gpt-live", ignore_errors=True)
     live = _train(folder / "gpt-live", "--steps", "100000", "--pause", "0.15", "--seed", "1")
     yield folder
     live.terminate()
@@ -72,6 +77,7 @@ def server(folder: Path, built: None) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def _playwright() -> Iterator[Playwright]:
+    expect.set_options(timeout=WAIT)
     with sync_playwright() as playwright:
         yield playwright
 

@@ -93,7 +93,7 @@ def test_everything_works_from_the_keyboard(visit: Visit) -> None:
     page.keyboard.press("ArrowRight")
     expect(page.locator(".lines .tip").first).to_contain_text("step")
     # The ring of the focus is seen.
-    page.keyboard.press("Tab")
+    page.keyboard.press("Shift+Tab")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 

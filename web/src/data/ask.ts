@@ -29,7 +29,8 @@ export function address(path: string, given: Arguments = {}): string {
 export const runPath = (run: string, what = ""): string =>
   `runs/${encodeURIComponent(run)}${what && `/${what}`}`;
 
-class Refused extends Error {}
+/** The server answered, and said no. */
+export class Refused extends Error {}
 
 async function fetched(url: string, signal: AbortSignal): Promise<Response> {
   const response = await fetch(url, { signal, credentials: "same-origin" });

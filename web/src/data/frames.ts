@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { useStore } from "../state/store";
-import { askFrame, type Arguments } from "./ask";
+import { askFrame, Refused, type Arguments } from "./ask";
 import type { Frame } from "./frame";
 import { connections, useNows } from "./live";
 
@@ -28,8 +28,10 @@ export function useFrames<H>(runs: readonly string[], what: string, given: Argum
           (frame) => setAnswers((before) => ({ ...before, [run]: { about, frame } })),
           (error: unknown) => {
             if (abort.signal.aborted) return;
-            const text = error instanceof Error ? error.message : String(error);
-            setAnswers((before) => ({ ...before, [run]: { about, error: text } }));
+            // The server is away: what is drawn stays, a new connection asks again.
+            const refused = error instanceof Refused;
+            const text = refused ? error.message : "The server does not answer.";
+            setAnswers((before) => (!refused && before[run]?.frame ? before : { ...before, [run]: { about, error: text } }));
           },
         );
     }, 30);

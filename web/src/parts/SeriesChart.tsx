@@ -138,7 +138,7 @@ export function SeriesChart(props: SeriesChartProps) {
         onOpen={props.plain ? undefined : openSeries} onPlot={(made) => (plot.current = made)}
       />
   ) : loading || !visible ? (
-    <Loading what={`Loading ${name}`} height={height} />
+    <Loading what={`Loading ${name}`} height={height} asleep={!visible} />
   ) : error ? (
     <Problem text={error} />
   ) : (

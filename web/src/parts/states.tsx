@@ -11,7 +11,9 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-export function Loading({ what = "Loading", height = 120 }: { what?: string; height?: number }) {
+/** `asleep`: not on the screen, so not even asked for yet. */
+export function Loading({ what = "Loading", height = 120, asleep = false }: { what?: string; height?: number; asleep?: boolean }) {
+  if (asleep) return <div class="state" style={{ minHeight: `${height}px` }} />;
   return (
     <div class="state loading" role="status" aria-label={what} style={{ minHeight: `${height}px` }}>
       <span class="shimmer" />

@@ -122,11 +122,11 @@ function ProfileChart({ name, sites, profiles, format, onPick }: {
   };
   const py = (at: number): number => TOP + at * row + row / 2;
   return (
-    <div ref={host} class="profile" role="group" aria-label={name}>
+    <div ref={host} class="profile" role="group" aria-label={`${name}: ${sites.length} layers, ${profiles.map((one) => one.label).join(", ")}`}>
       <ul class="legend">
         {profiles.map((one) => <li key={one.label}><span class="swatch" style={{ background: one.colour }} />{one.label}</li>)}
       </ul>
-      <svg width={width} height={height} role="img" aria-label={`${name}: ${sites.length} layers, ${profiles.map((one) => one.label).join(", ")}`} onPointerLeave={() => setLit(null)}>
+      <svg width={width} height={height} onPointerLeave={() => setLit(null)}>
         {scale.splits(low, high).map((split) => {
           const x = left + 8 + ((split - low) / (high - low)) * (width - left - 24);
           return (

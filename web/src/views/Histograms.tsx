@@ -105,7 +105,7 @@ export function Histograms({ run, kind, site, mode, height = 300, title }: { run
     <div ref={element} class="chart">
       <Card title={name} note={mode === "heat" ? "share of elements in each bin" : mode === "fan" ? "min, p1, p5, p25, median, p75, p95, p99, max" : undefined}
         save={there ? { PNG: () => canvas.current && savePng(canvas.current, `${kind} ${site}`), SVG: () => canvas.current && saveHeatSvg(canvas.current, `${kind} ${site}`) } : undefined}>
-        {error ? <Problem text={error} /> : !there ? (loading || !visible || !value ? <Loading what="Loading histograms" height={height} /> : <Empty title="No histograms yet" />) : (
+        {error ? <Problem text={error} /> : !there ? (loading || !visible || !value ? <Loading what="Loading histograms" height={height} asleep={!visible} /> : <Empty title="No histograms yet" />) : (
           <div class="histogram" ref={host} onPointerLeave={() => setSpot(null)}>
             <canvas
               ref={canvas} style={{ width: "100%", height: `${height}px` }} role="img" data-mode={mode}

@@ -88,7 +88,7 @@ export function LayerHeat({ kind, stat, filter = "", tint, title }: { kind: stri
         save={{ PNG: () => canvas.current && savePng(canvas.current, name), SVG: () => canvas.current && saveHeatSvg(canvas.current, name) }}
       >
         {error ? <Problem text={error} /> : !value || !tree ? (
-          loading || !visible ? <Loading what="Loading the heatmap" height={420} /> : <Empty title="Nothing was measured of this" />
+          loading || !visible ? <Loading what="Loading the heatmap" height={420} asleep={!visible} /> : <Empty title="Nothing was measured of this" />
         ) : !tree.below.length ? <Empty title="No layer matches">{filter}</Empty> : (
           <Heatmap
             name={name} tree={tree} steps={steps!} values={value.arrays["values"]!} flags={value.arrays["flags"]!}
