@@ -64,7 +64,7 @@ class Server:
     def stop(self, how: int = signal.SIGINT) -> tuple[int, str]:
         """Exit code and what it said."""
         self.process.send_signal(how)
-        _, said = self.process.communicate(timeout=20)
+        _, said = self.process.communicate(timeout=60)
         return self.process.returncode, said
 
     def __enter__(self) -> Server:
@@ -125,7 +125,7 @@ class Listener:
             pass
         self.ended.set()
 
-    def wait(self, wanted: Any, seconds: float = 30) -> tuple[float, str, dict[str, Any]]:
+    def wait(self, wanted: Any, seconds: float = 90) -> tuple[float, str, dict[str, Any]]:
         """The first message for which `wanted(event, data)` is true."""
         end = time.monotonic() + 120
         while time.monotonic() < end:
@@ -136,7 +136,7 @@ class Listener:
         raise AssertionError(f"no such message in {seconds} s: {self.messages[-5:]}")
 
 
-def gone(pid: int, seconds: float = 15) -> bool:
+def gone(pid: int, seconds: float = 60) -> bool:
     """Whether a process ends in that time (a zombie has not ended properly)."""
     end = time.monotonic() + 120
     while time.monotonic() < end:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -223,3 +224,31 @@ def test_show_in_a_notebook(tmp_path: Path) -> None:
         assert "frame-ancestors 'self' http://localhost:*" in str(answer.headers)
     with pytest.raises(httpx.ConnectError):
         httpx.get(shown.url)
+
+
+def test_the_demo_on_a_terminal_shows_its_page_until_ctrl_c(tmp_path: Path) -> None:
+    master, slave = os.openpty()
+    process = subprocess.Popen(
+        [str(VITALS), "demo", "--fast", "--steps", "12", "--run", "runs/demo"],
+        cwd=tmp_path, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+        env=environment(TERM="dumb", DISPLAY="", WAYLAND_DISPLAY=""),
+    )  # fmt: skip
+    os.close(slave)
+    seen = b""
+    try:
+        while b"until Ctrl-C." not in seen:
+            seen += os.read(master, 65536)
+        url = re.findall(rb"The page is at (http://\S+)", seen)[-1].decode()
+        with httpx.Client(follow_redirects=True) as browser:
+            browser.get(url)
+            (run,) = browser.get(httpx.URL(url).join("/api/runs")).json()["runs"]
+            assert (run["name"], run["status"], run["last_step"]) == ("demo", "finished", 12)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(url)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)

@@ -66,6 +66,10 @@ class PageProcess:
         self._known.wait(START_S)
         return self._url
 
+    def wait(self) -> None:
+        """Until the page ends."""
+        self._process.wait()
+
     def close(self) -> None:
         """End the page. Doing it twice is fine."""
         if self._closed:
