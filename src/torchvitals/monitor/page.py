@@ -19,7 +19,7 @@ from typing import Final
 
 log = logging.getLogger("torchvitals")
 
-START_S: Final = 30.0
+START_S: Final = 60.0
 """How long `url` waits for the page to be there."""
 END_S: Final = 5.0
 
