@@ -16,6 +16,13 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, ConsoleMessage, Error, Request, expect
 
+QUIET = """() => {
+    const seen = (one) => one.getBoundingClientRect().top < innerHeight;
+    return !document.querySelector(".loading")
+        && ![...document.querySelectorAll(".asleep")].some(seen);
+}"""
+"""In the browser: everything that can be seen is there."""
+
 WAIT = 20_000
 """Milliseconds: a busy machine is slow, not wrong."""
 
@@ -110,7 +117,10 @@ class Visit:
     def quiet(self) -> None:
         """Wait until nothing is being loaded."""
         expect(self.page.locator(".view, .state").first).to_be_visible(timeout=WAIT)
-        expect(self.page.locator(".loading")).to_have_count(0, timeout=WAIT)
+        end = time.monotonic() + WAIT / 1000
+        while not self.page.evaluate(QUIET):
+            assert time.monotonic() < end, "still loading"
+            self.page.wait_for_timeout(50)
 
     @property
     def settings(self) -> dict[str, str]:

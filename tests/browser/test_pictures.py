@@ -13,7 +13,7 @@ import pytest
 from tests.browser.pages import Visit
 
 PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "findings": ("findings", "gpt-hot", {}),
+    "findings": ("findings", "gpt-frozen", {}),
     "overview": ("overview", "gpt-hot", {"smooth": 0.9}),
     "layers": ("layers", "gpt-frozen", {"kind": "update", "stat": "ratio"}),
     "series": ("layers", "gpt-hot", {"open": "gradient/blocks.2.mlp.down.weight/rms"}),
@@ -29,7 +29,7 @@ PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def _shoot(visit: Visit, path: Path) -> None:
-    visit.page.wait_for_timeout(250)
+    visit.page.wait_for_timeout(500)
     assert visit.page.locator(".problem").count() == 0
     shown = visit.page.screenshot(path=path)
     # A page with nothing on it is a few kilobytes.
@@ -45,7 +45,7 @@ def test_a_view_draws(visit: Visit, pictures: Path, name: str) -> None:
 
 def test_dark(visit: Visit, pictures: Path) -> None:
     visit.open_window(color_scheme="dark")
-    visit.go("findings", "gpt-frozen")
+    visit.go("layers", "gpt-hot", kind="activation", stat="std")
     _shoot(visit, pictures / "page-dark.png")
 
 

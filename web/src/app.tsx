@@ -4,7 +4,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { useJson, useRun, useRuns } from "./data/ask";
 import { listen, useNow } from "./data/live";
 import type { Events, Findings, RunLine } from "./data/types";
-import { lineColour } from "./draw/colours";
+import { lineColour } from "./draw/palette";
 import { marksOf } from "./draw/marks";
 import { Banner } from "./parts/Banner";
 import { Drawer } from "./parts/Drawer";

@@ -5,10 +5,11 @@ import type uPlot from "uplot";
 import type { Frame } from "../data/frame";
 import { useFrames } from "../data/frames";
 import type { Axis, SeriesHeader } from "../data/types";
-import { lineColour } from "../draw/colours";
+import { lineColour } from "../draw/palette";
 import { Lines, valuesOf, type Limit, type Line } from "../draw/Lines";
 import type { Mark } from "../draw/marks";
 import { titleOf, unitOf } from "../draw/numbers";
+import { smoothedValues } from "../draw/smooth";
 import { wantsLog } from "../draw/scale";
 import { saveLinesSvg, savePng } from "../draw/save";
 import { set, usePlace } from "../state/place";
@@ -28,16 +29,7 @@ export function smoothed(lines: readonly Line[], share: number): Line[] {
   if (!(share > 0)) return [...lines];
   return lines.flatMap((line) => {
     if (line.x.length < 30) return [line];
-    const out = new Float64Array(line.last.length);
-    let [sum, weight] = [0, 0];
-    for (let i = 0; i < out.length; i++) {
-      const value = line.last[i]!;
-      if (Number.isFinite(value)) {
-        sum = sum * share + value * (1 - share);
-        weight = weight * share + (1 - share);
-      }
-      out[i] = weight ? sum / weight : NaN;
-    }
+    const out = smoothedValues(line.last, share);
     const { flags: _flags, ...rest } = line;
     return [
       { ...line, colour: `${line.colour}55`, width: 1 },
@@ -56,6 +48,7 @@ export interface SeriesChartProps {
   marks?: readonly Mark[];
   limits?: readonly Limit[];
   band?: [number, number] | undefined;
+  wholeBand?: boolean;
   spot?: { step: number; label: string } | undefined;
   log?: boolean;
   stacked?: boolean;
@@ -132,7 +125,7 @@ export function SeriesChart(props: SeriesChartProps) {
   const body = lines.length ? (
       <Lines
         name={name} lines={lines} format={format} log={log} axis={axis} height={height} group={byStep ? "steps" : axis}
-        marks={byStep ? (props.marks ?? []) : []} limits={props.limits ?? []} band={props.band} spot={props.spot}
+        marks={byStep ? (props.marks ?? []) : []} limits={props.limits ?? []} band={props.band} wholeBand={!!props.wholeBand} spot={props.spot}
         stacked={!!props.stacked} fromZero={!!props.fromZero}
         range={byStep ? zoom : local} onRange={(range) => (byStep ? setZoom(range) : setLocal(range ?? undefined))}
         onOpen={props.plain ? undefined : openSeries} onPlot={(made) => (plot.current = made)}

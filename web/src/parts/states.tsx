@@ -13,7 +13,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 
 /** `asleep`: not on the screen, so not even asked for yet. */
 export function Loading({ what = "Loading", height = 120, asleep = false }: { what?: string; height?: number; asleep?: boolean }) {
-  if (asleep) return <div class="state" style={{ minHeight: `${height}px` }} />;
+  if (asleep) return <div class="state asleep" style={{ minHeight: `${height}px` }} />;
   return (
     <div class="state loading" role="status" aria-label={what} style={{ minHeight: `${height}px` }}>
       <span class="shimmer" />

@@ -135,6 +135,8 @@ function Proof({ evidence, run, runs, marks }: {
   const limit = toNumber(evidence.threshold);
   const drawn = evidence.key !== null && hasKey(run, evidence.key);
   const key = drawn ? parseKey(evidence.key!, run.columns) : null;
+  // Only bands of ratios are narrow enough to be drawn in full.
+  const band = key?.stat === "ratio" ? run.healthy[`${key.kind}/${key.stat}`] : undefined;
   return (
     <div class="proof">
       <p class="proof-text">{evidence.text}</p>
@@ -142,7 +144,7 @@ function Proof({ evidence, run, runs, marks }: {
         <SeriesChart
           runs={runs} keys={[evidence.key!]} height={170} marks={marks}
           limits={Number.isFinite(limit) ? [{ value: limit, label: `limit ${number(limit, 3)}` }] : []}
-          band={run.healthy[`${key!.kind}/${key!.stat}`]}
+          band={band} {...(band && { log: true, wholeBand: true })}
           spot={evidence.step !== null ? { step: evidence.step, label: `step ${grouped(evidence.step)}` } : undefined}
         />
       )}

@@ -5,7 +5,7 @@ import { useRun, useRuns } from "../data/ask";
 import { useNows } from "../data/live";
 import { allKeys } from "../data/key";
 import { toNumber, type Axis, type Run, type RunLine, type Spark } from "../data/types";
-import { lineColour } from "../draw/colours";
+import { lineColour } from "../draw/palette";
 import { ago, duration, grouped, number, words } from "../draw/numbers";
 import { Bar, pattern, Smoothing, TextField, Toggle } from "../parts/controls";
 import { SeverityIcon, StatusBadge } from "../parts/icons";

@@ -5,7 +5,7 @@ import type uPlot from "uplot";
 import { useFrame } from "../data/ask";
 import { ROOT } from "../data/root";
 import type { MatrixHeader } from "../data/types";
-import { rampColour } from "../draw/colours";
+import { rampColour } from "../draw/palette";
 import { Lines, type Line } from "../draw/Lines";
 import { number } from "../draw/numbers";
 import { saveLinesSvg, savePng } from "../draw/save";
