@@ -44,8 +44,7 @@ class Server:
         """Start it and wait until it answers."""
         code = "from torchvitals.cli.main import main; main()"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code, "ui", str(self._folder), "--no-browser"]
-            + ["--port", str(self.port)],
+            [sys.executable, "-c", code, "ui", self._folder, "--no-browser", f"--port={self.port}"],
             env={**os.environ, "VITALS_TOKEN": TOKEN},
             stdout=subprocess.DEVNULL,
         )

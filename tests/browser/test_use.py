@@ -19,7 +19,9 @@ def test_series_are_filtered_by_regular_expression(visit: Visit) -> None:
     page = visit.page
     field = page.get_by_label("Search")
     field.fill(r"^update/blocks\.\d\.mlp\.up\.weight/ratio$")
-    expect(page.get_by_role("status").filter(has_text="series")).to_contain_text(re.compile(r"^4 of"))
+    expect(page.get_by_role("status").filter(has_text="series")).to_contain_text(
+        re.compile(r"^4 of")
+    )
     visit.quiet()
     expect(page.locator(".chart")).to_have_count(4)
     field.fill("blocks.(")

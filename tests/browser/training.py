@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812  as everybody calls it
+from torch.nn import functional as F
 
 import torchvitals
 from torchvitals.cli.demo_training import BLOCK, FAULTY, GPT, read_text

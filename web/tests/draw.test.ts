@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { bytes, duration, number, titleOf, unitOf, words } from "../src/draw/numbers";
+import { bytes, duration, labelOf, number, titleOf, unitOf, words } from "../src/draw/numbers";
 import { linear, logarithmic, logSplits, niceSplits, wantsLog } from "../src/draw/scale";
 import { signedAxis } from "../src/draw/signed";
 import { makeTint, tintFor } from "../src/draw/tint";
@@ -7,7 +7,7 @@ import { buildTree, firstDepth, rows } from "../src/draw/tree";
 
 describe("numbers", () => {
   it.each([
-    [0, "0"], [2.3104, "2.31"], [-0.5, "−0.5"], [3.14159e-7, "3.14×10⁻⁷"], [1e-4, "10⁻⁴"], [9.9999e-5, "10⁻⁴"],
+    [0, "0"], [100.4, "100"], [2.3104, "2.31"], [-0.5, "−0.5"], [3.14159e-7, "3.14×10⁻⁷"], [1e-4, "10⁻⁴"], [9.9999e-5, "10⁻⁴"],
     [12400, "12\u202f400"], [NaN, "NaN"], [-Infinity, "−Inf"],
   ])("%d is %s", (value, text) => expect(number(value)).toBe(text));
   it("has units", () => {
@@ -17,7 +17,10 @@ describe("numbers", () => {
     expect(unitOf("machine/process/rss_bytes")(2e9)).toBe("2 GB");
     expect(unitOf("activation/a/zero_frac")(0.25)).toBe("25 %");
   });
+  it("has no exponents of JavaScript's", () => expect(number(100, 2)).toBe("100"));
   it("makes words of names", () => {
+    expect(labelOf("update/a.b/lr_ratio")).toEqual({ title: "Update lr ratio", where: "a.b" });
+    expect(labelOf("my/own/name")).toEqual({ title: "my/own/name" });
     expect(words("frozen_layer")).toBe("Frozen layer");
     expect(titleOf("gradient/[root module]/norm")).toBe("Gradient norm");
     expect(titleOf("gradient/a.b/norm")).toBe("gradient/a.b/norm");

@@ -22,7 +22,8 @@ export function number(value: number, digits = 3): string {
     return head === "1" ? `${sign}10${superscript(power)}` : `${sign}${head}×10${superscript(power)}`;
   }
   if (size >= 1000) return sign + grouped(Math.round(size));
-  return sign + trimmed(size.toPrecision(digits));
+  const text = size.toPrecision(digits);
+  return sign + (text.includes("e") ? String(Math.round(size)) : trimmed(text));
 }
 
 const trimmed = (text: string): string => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
@@ -96,4 +97,13 @@ export function titleOf(key: string): string {
   if (kind === "speed" && stat) return words(stat.replace(/_per_s$/, " per second"));
   if (kind === "optimizer" && stat === "lr") return site === "group0" ? "Learning rate" : `Learning rate, ${site}`;
   return key;
+}
+
+const LAYERED = /^(gradient|update|parameter|activation|optimizer|attention|gradient_before_clip|\w+_difference)\/(.+)\/([^/]+)$/;
+
+/** A column of a layer in two parts: what it is, and where. */
+export function labelOf(key: string): { title: string; where?: string } {
+  const title = titleOf(key);
+  const parts = title === key ? LAYERED.exec(key) : null;
+  return parts ? { title: `${words(parts[1]!)} ${parts[3]!.replaceAll("_", " ")}`, where: parts[2]! } : { title };
 }

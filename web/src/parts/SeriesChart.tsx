@@ -8,7 +8,7 @@ import type { Axis, SeriesHeader } from "../data/types";
 import { lineColour } from "../draw/palette";
 import { Lines, valuesOf, type Limit, type Line } from "../draw/Lines";
 import type { Mark } from "../draw/marks";
-import { titleOf, unitOf } from "../draw/numbers";
+import { labelOf, titleOf, unitOf } from "../draw/numbers";
 import { smoothedValues } from "../draw/smooth";
 import { wantsLog } from "../draw/scale";
 import { saveLinesSvg, savePng } from "../draw/save";
@@ -113,6 +113,7 @@ export function SeriesChart(props: SeriesChartProps) {
   const isLog = useMemo(() => log ?? wantsLog(valuesOf(lines)), [lines, log]);
   const plot = useRef<uPlot | null>(null);
   const name = props.title ?? (keys.length === 1 ? titleOf(keys[0]!) : keys.join(", "));
+  const label: ReturnType<typeof labelOf> = !props.title && keys.length === 1 ? labelOf(keys[0]!) : { title: name };
   const format = unitOf(keys[0] ?? "");
   const error = errors.find(Boolean) ?? frames.flatMap((frame) => frame?.header.series ?? []).find((one) => one.error)?.error;
   const legend = lines.filter((line) => !line.smooth).length > 1 && lines.length <= 12 && (
@@ -140,8 +141,10 @@ export function SeriesChart(props: SeriesChartProps) {
   return (
     <div ref={element} class="chart">
       <Card
-        title={keys.length === 1 && !props.plain ? <button class="plain" onClick={() => openSeries(keys[0]!)} title={keys[0]}>{name}</button> : name}
-        note={<>{props.note}{legend}</>}
+        title={keys.length === 1 && !props.plain ? (
+          <button class="plain" onClick={() => openSeries(keys[0]!)} title={keys[0]} aria-label={label.where && keys[0]}>{label.title}</button>
+        ) : name}
+        note={<>{props.note}{label.where && <span class="where" title={label.where}>{label.where}</span>}{legend}</>}
         pin={props.pin !== false && keys.length === 1 ? keys[0] : undefined}
         actions={
           <>
