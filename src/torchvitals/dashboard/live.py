@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from torchvitals.dashboard.answers.runs import RunList, digest
 from torchvitals.dashboard.desk import Desk, version_of
 from torchvitals.dashboard.shelf import Shelf
 from torchvitals.record import RunNotFound, VitalsError
+
+log = logging.getLogger("torchvitals")
 
 LOOK_S: Final = 0.5
 LIST_S: Final = 1.0
@@ -48,7 +51,11 @@ class Feed:
     async def _run(self) -> None:
         do = self._desk.read if self._slow else self._desk.look
         while True:
-            state = await do(self._look)
+            try:
+                state = await do(self._look)
+            except Exception:  # whatever it was, the next look may succeed
+                log.exception("torchvitals: looking for news failed")
+                state = self.state
             if state != self.state:
                 self.state = state
                 for bell in self.listeners:
