@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.conftest import STATIC
 from tests.browser.pages import Visit
 
 VIEWS = ["findings", "overview", "layers", "depth", "updates", "distributions", "attention",
@@ -145,3 +147,9 @@ def test_a_chart_is_saved_as_a_file(visit: Visit, tmp_path: Path) -> None:
         download.value.save_as(path)
         assert path.name == f"loss.{kind.lower()}"
         assert path.read_bytes().startswith(begin)
+
+
+def test_the_page_is_small(built: None) -> None:
+    files = [path.read_bytes() for path in STATIC.rglob("*") if path.is_file()]
+    assert len(files) >= 3
+    assert sum(len(gzip.compress(data)) for data in files) < 100_000

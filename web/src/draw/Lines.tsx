@@ -258,7 +258,8 @@ function options(
       ...(stacked && { fill: `${line.colour}cc`, width: 0.5 }),
     });
     if (shape[at]) {
-      const edge: uPlot.Series = { stroke: "transparent", width: 0, points: { show: false } };
+      // The ends of the buckets are lines too: a spike of one step must be seen.
+      const edge: uPlot.Series = { stroke: `${line.colour.slice(0, 7)}80`, width: 0.8, points: { show: false } };
       series.push(edge, { ...edge });
       const last = series.length - 1;
       bands.push({ series: [last, last - 1], fill: `${line.colour.slice(0, 7)}30` });

@@ -24,7 +24,8 @@ export function UpdatesView() {
   const [range, setRange] = useRange();
   const columns = run.columns["update"];
   const parameters = useMemo(() => new Set(run.models.flatMap((model) => model.parameters.map((one) => one.name))), [run.models]);
-  const level = settings["level"] ?? (parameters.size > MOST ? "modules" : "tensors");
+  const modules = columns?.stats["ratio"]?.some((at) => !parameters.has(columns.sites[at]!) && columns.sites[at] !== ROOT) ?? false;
+  const level = !modules ? "tensors" : (settings["level"] ?? (parameters.size > MOST ? "modules" : "tensors"));
   const filter = settings["filter"] ?? "";
   const { test, problem } = pattern(filter);
   const { value, error, loading } = useFrame<MatrixHeader>(run.id, "matrix", { kind: "update", stat: "ratio", points: 500, ...(range && { start: range[0], stop: range[1] + 1 }) }, !!columns);
@@ -51,12 +52,12 @@ export function UpdatesView() {
     <div class="view">
       <h1 class="hidden">Update ratios</h1>
       <Bar>
-        <Choice label="Lines" value={level as "tensors" | "modules"} options={[["tensors", "one a tensor"], ["modules", "one a module"]] as const} onChange={(next) => set({ level: next })} />
+        {modules && <Choice label="Lines" value={level as "tensors" | "modules"} options={[["tensors", "one a tensor"], ["modules", "one a module"]] as const} onChange={(next) => set({ level: next })} />}
         <TextField label="Layers" value={filter} placeholder="regular expression" onInput={(text) => set({ filter: text })} problem={problem} />
       </Bar>
       <Card
         title="Update ratio ‖Δw‖ / ‖w‖"
-        note={band ? `healthy: ${number(band[0], 2)} … ${number(band[1], 2)}` : ""}
+        note={[band && `healthy: ${number(band[0], 2)} … ${number(band[1], 2)}`, lines.length === MOST && `the first ${MOST}: filter for others`].filter(Boolean).join(" · ")}
         actions={range && <button class="tool" onClick={() => setRange(null)} aria-label="Show all steps">all</button>}
         save={{ PNG: () => plot.current && savePng(plot.current.ctx.canvas, "update ratio"), SVG: () => saveLinesSvg(lines, "update ratio", "step", true) }}
       >
