@@ -44,8 +44,11 @@ import torch, torchvitals
 torch.set_num_threads(1)
 model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(8)])
 optimizer = torch.optim.AdamW(model.parameters())
-times, end = [], time.monotonic() + float(sys.argv[2])
+times = []
 with torchvitals.watch(model, optimizer, run=sys.argv[1], every=10) as monitor:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    end = time.monotonic() + float(sys.argv[2])
     while time.monotonic() < end:
         begin = time.perf_counter()
         loss = model(torch.randn(64, 256)).square().mean()
@@ -136,35 +139,34 @@ def ask_often(server: Server, ident: str, seconds: float, seed: int, out: list, 
 def follow(server: Server, ident: str, stop: threading.Event) -> None:
     with server.client() as client:
         while not stop.is_set():
-            timed(client, f"runs/{ident}/overview")
-            timed(client, f"runs/{ident}/matrix", kind="gradient", stat="rms")
+            client.get(f"runs/{ident}/overview")
+            client.get(f"runs/{ident}/matrix", params={"kind": "gradient", "stat": "rms"})
             time.sleep(1.0)
 
 
 def step_ms(folder: Path, seconds: float, *, watched: int) -> str:
-    run = folder / f"net{watched}"
+    run = folder / f"net-{time.monotonic_ns()}"
     training = subprocess.Popen(
         [sys.executable, "-c", TRAINING, str(run), str(seconds)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
+    assert training.stdout is not None
+    training.stdout.readline()
     stop, threads, server = threading.Event(), [], None
     if watched:
         server = Server(folder)
         with server.client() as client:
-            for _ in range(200):
-                ids = {run["name"]: run["id"] for run in client.get("runs").json()["runs"]}
-                if run.name in ids and client.get(f"runs/{ids[run.name]}/overview").is_success:
-                    break
-                time.sleep(0.1)
+            ids = {run["name"]: run["id"] for run in client.get("runs").json()["runs"]}
         threads = [
             threading.Thread(target=follow, args=(server, ids[run.name], stop))
             for _ in range(watched)
         ]
         for thread in threads:
             thread.start()
-    out, _ = training.communicate()
+    out, _ = training.communicate("go\n")
     stop.set()
     for thread in threads:
         thread.join()
@@ -268,8 +270,6 @@ def main() -> int:
         for watched in (0, 3, 0, 3):
             told = step_ms(Path(temporary), options.trainer_seconds, watched=watched)
             print(f"a step of the trainer, {watched} clients: {told}", flush=True)
-            for place in Path(temporary).iterdir():
-                place.rename(place.with_name(f"{place.name}-{time.monotonic_ns()}"))
     return 1 if failed else 0
 
 

@@ -427,3 +427,20 @@ def test_many_runs_with_few_open(serving: Serving, tmp_path: Path) -> None:
 
 def test_an_empty_folder_has_no_runs(serving: Serving, tmp_path: Path) -> None:
     assert Api(serving(tmp_path)).json("runs")["runs"] == []
+
+
+def test_a_run_without_a_row(serving: Serving, tmp_path: Path) -> None:
+    """It has just begun: everything is answered, and nothing is there."""
+    with RunWriter.create(tmp_path / "runs" / "new", RunInfo(name="new")):
+        api = Api(serving(tmp_path / "runs"))
+        run = api.run("new")
+        (line,) = api.json("runs")["runs"]
+        assert (line["status"], line["last_step"], line["loss"]) == ("running", None, None)
+        found = api.json(run)
+        assert (found["columns"], found["first_step"], found["num_steps"]) == ({}, None, 0)
+        assert api.frame(f"{run}/overview").header["series"] == []
+        assert api.json(f"{run}/findings")["findings"] == []
+        assert api.json(f"{run}/attention")["layers"] == []
+        api.error(f"{run}/matrix", 404, kind="gradient", stat="rms")
+        api.error(f"{run}/profile", 404, kind="gradient", stat="rms")
+        api.error(f"{run}/series", 404, key="loss")

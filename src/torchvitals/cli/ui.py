@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from torchvitals.cli.options import echo_json, json_option
+
 EPILOG = """\b
 Examples:
   vitals ui                         the runs under ./runs, in your browser
@@ -37,6 +39,7 @@ only browsers that were opened with its token. Ctrl-C ends it.
 )
 @click.option("--token", help="Instead of a new one: 16 characters or more. Also: VITALS_TOKEN.")
 @click.option("--embed", is_flag=True, help="Let notebooks on this machine show it in a frame.")
+@json_option
 @click.option("--parent", type=int, hidden=True, help="End when this process has ended.")
 def command(
     *,
@@ -48,6 +51,7 @@ def command(
     allow_hosts: tuple[str, ...],
     token: str | None,
     embed: bool,
+    as_json: bool,
     parent: int | None,
 ) -> None:
     """Show the runs below DIR (./runs, or this folder) in the browser, live."""
@@ -72,7 +76,10 @@ def command(
     here = Path("runs") if Path("runs").is_dir() else Path()
 
     def ready(url: str) -> None:
-        click.echo(url)
+        if as_json:
+            echo_json({"url": url, "pid": os.getpid()})
+        else:
+            click.echo(url)
         sys.stdout.flush()
         if parent is None:
             click.echo("The page is there until Ctrl-C.", err=True)
