@@ -51,6 +51,7 @@ class Feed:
     async def _run(self) -> None:
         do = self._desk.read if self._slow else self._desk.look
         while True:
+            state: dict[str, Any] | None
             try:
                 state = await do(self._look)
             except Exception:  # whatever it was, the next look may succeed
