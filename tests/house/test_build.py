@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -79,20 +80,26 @@ print(torchvitals.__file__, backend.name)
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler here")
 def test_wheel_has_the_kernel_and_fits_every_python_3(tmp_path: Path) -> None:
-    wheel = build(tmp_path, {})
+    wheel = build(tmp_path, {"VITALS_PAGE": "1"})
     _, _, python, abi, platform = wheel.stem.split("-")
     assert (python, abi) == ("py3", "none")
     assert platform != "any"
     names = contents(wheel)
     assert KERNEL in names
     assert "torchvitals/py.typed" in names
+    assert "torchvitals/dashboard/static/index.html" in names
+    assert [
+        name for name in names if re.fullmatch(r"torchvitals/dashboard/static/assets/.*\.js", name)
+    ]
+    assert not [name for name in names if "node_modules" in name or name.startswith("web/")]
     assert not [name for name in names if name.endswith((".c", ".h"))]
     assert backend_of(wheel, tmp_path) == "native"
 
 
 def test_without_a_compiler_the_wheel_is_pure_and_works(tmp_path: Path) -> None:
     path = tools_without_compiler(tmp_path / "bin")
-    wheel = build(tmp_path, {"PATH": path, "CC": "/nonexistent"})
+    wheel = build(tmp_path, {"PATH": path, "CC": "/nonexistent", "VITALS_PAGE": "0"})
     assert wheel.stem.endswith("-py3-none-any")
     assert KERNEL not in contents(wheel)
+    assert not [name for name in contents(wheel) if "static" in name]
     assert backend_of(wheel, tmp_path) == "torch"

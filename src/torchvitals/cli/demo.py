@@ -53,11 +53,12 @@ def command(
 
     It learns the sources of Python's standard library. One layer has a fault planted in it, which
     the tables at the end put on top by themselves. Ctrl-C ends the training early and shows what
-    there is.
+    there is. On a terminal the page shows it live, until another Ctrl-C.
     """
     training = _import_training()
     path = Path(run) if run is not None else _free_path()
     num_steps = steps or (FAST_STEPS if fast else STEPS)
+    page = None if as_json else _page(path)
     _say(
         f"Training a small GPT on Python's own sources, recorded in {path} (Ctrl-C ends it early)."
     )
@@ -72,6 +73,35 @@ def command(
             stopped=stopped,
         )
     _report(path, training.FAULTY, as_json=as_json)
+    if page is not None:
+        _wait(page)
+
+
+def _page(path: Path) -> Any:
+    """The page beside the training, where somebody sits at a terminal; None elsewhere."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+        return None
+    from torchvitals.monitor.page import PageProcess
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page = PageProcess(path)
+    if page.url is None:  # it has said why
+        return None
+    from torchvitals.dashboard.serve import open_browser
+
+    open_browser(page.url)
+    return page
+
+
+def _wait(page: Any) -> None:
+    """Until Ctrl-C."""
+    _say(f"\nThe page is at {page.url} until Ctrl-C.")
+    try:
+        page.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        page.close()
 
 
 def _import_training() -> Any:
@@ -217,6 +247,7 @@ def _report(path: Path, planted: str, *, as_json: bool) -> None:
         screen.show(
             "", Text("Next", "bold"),
             f"  vitals diagnose {path}",
+            f"  vitals ui {path.parent}",
             f"  vitals show {path} --kind gradient --top 20",
             f"  vitals show {path} --site blocks.2.mlp",
             f"  vitals export {path} --to csv -o demo.csv",

@@ -18,6 +18,7 @@ from torchvitals import __version__
 COMMANDS = (
     "demo",
     "run",
+    "ui",
     "ls",
     "status",
     "show",
@@ -108,7 +109,8 @@ EPILOG = """\b
 Examples:
   vitals demo                  train a small model for a minute, see what it looks like
   vitals run train.py          watch a training script, unchanged
-  vitals ls                    the runs under ./runs
+  vitals ui                    the runs under ./runs in your browser, live
+  vitals ls                    the same as a list
   vitals status                follow the run that is running
   vitals show runs/gpt         how a run is doing, the worst layers first
   vitals diagnose runs/gpt     what is wrong with it, and what to do

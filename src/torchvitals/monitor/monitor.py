@@ -263,6 +263,7 @@ class Monitor(Talk):
         self._closed = True
         self._recorder.close(status)
         self._ranks.close()
+        self._close_page()
         _open_monitors.discard(self)
 
     def _close_histograms(self, status: str) -> None:

@@ -15,11 +15,14 @@ from torchvitals.alerts.alerts import severity
 from torchvitals.diagnosis import Diagnosis, diagnose
 from torchvitals.monitor.loader import WatchedLoader, fetched
 from torchvitals.monitor.metric_methods import TakesMetrics
+from torchvitals.monitor.page import PageProcess, Shown
 from torchvitals.monitor.reference import run_quietly
 from torchvitals.probes.clocks import Clocks
 from torchvitals.record import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torchvitals.guard import Guard
     from torchvitals.monitor.logbook import Logbook
     from torchvitals.monitor.pace import Pace
@@ -43,11 +46,30 @@ class Talk(TakesMetrics):
     _pace: Pace | None
     _probes: Probes
     _thresholds: Thresholds | None = None
+    _page: PageProcess | None = None
+    path: Path
 
     @property
     def history(self) -> History:
         """What was stored so far."""
         raise NotImplementedError
+
+    def show(self, height: int = 800) -> Shown | None:
+        """The page of this run, for the last line of a notebook's cell.
+
+        Starts it when it is not there yet. It ends with the run; `vitals ui` shows finished ones.
+        """
+        self._open_page()
+        url = None if self._page is None else self._page.url
+        return None if url is None else Shown(url, height)
+
+    def _open_page(self) -> None:
+        if self._page is None and self._stored and not self._closed:
+            self._page = PageProcess(self.path)
+
+    def _close_page(self) -> None:
+        if self._page is not None:
+            self._page.close()
 
     def log(self, *, step: int | None = None, **numbers: Any) -> None:
         """Store numbers of the user's own: ``monitor.log(loss=loss, accuracy=0.9)``.

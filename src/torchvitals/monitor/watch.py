@@ -100,6 +100,7 @@ def watch(
     on_finding: Callable[[Finding], None] | None = None,
     stop_on: Literal["warning", "error"] | None = None,
     thresholds: Thresholds | Mapping[str, Any] | None = None,
+    ui: bool = False,
 ) -> Monitor:
     """Watch a training from the inside and keep what is seen in one file.
 
@@ -151,6 +152,8 @@ def watch(
         on_finding: called with each finding when it opens, on the recorder's thread.
         stop_on: end the training with StopTraining at a finding this bad or worse.
         thresholds: other limits than the defaults (docs/thresholds.md).
+        ui: show the run live in the browser: starts the page in a process of its own, prints its
+            address, and ends it with the run. Needs ``torchvitals[ui]``.
 
     With several processes (torch.distributed initialised) all call watch(); rank 0 writes the run.
 
@@ -316,6 +319,8 @@ def watch(
     monitor._plugged = plugged
     if ranks.is_writer:
         _forward(monitor, info, chosen_sinks, chosen_alerts)
+    if ui:
+        monitor._open_page()
     return monitor
 
 

@@ -60,3 +60,22 @@ class Envelope(NamedTuple):
     bad: NDArray[np.bool_]
     """A NaN, +Inf or −Inf is in the bucket."""
     count: Ints  # type: ignore[assignment]  # tuple.count, which nobody misses here
+    flags: NDArray[np.uint8]
+    """Which of them: `HAS_NAN`, `HAS_INF`, `HAS_MINUS_INF` of `store.pyramid`, added up."""
+
+
+class Buckets(NamedTuple):
+    """One stat of many sites in buckets of steps; all but the first two: shape (steps, sites)."""
+
+    steps: Ints
+    """First step of the bucket."""
+    sites: list[str]
+    low: Floats
+    """Lowest finite value; NaN when the bucket has none."""
+    high: Floats
+    last: Floats
+    """Last value, finite or not."""
+    flags: NDArray[np.uint8]
+    """What is not finite, as in `Envelope`."""
+    count: Ints  # type: ignore[assignment]
+    """Values that were measured."""

@@ -37,8 +37,10 @@ QUICK_LEVEL: Final = 1
 MISSING_COUNT: Final = 0xFFFF_FFFF
 """In the first bin: this site's histogram was not taken at this step."""
 
+CELL_BYTES: Final = 14
+"""Three floats, flags and count of one column in one cell of a pyramid."""
+
 _WORTH_IT: Final = 0.95
-_ALL: Final = slice(None)
 _CRC = struct.Struct("<I")
 _STAMP = struct.Struct("<qd")
 _COUNTS = struct.Struct("<IBB")
@@ -251,22 +253,34 @@ def encode_cells(floats: Floats, small: Bytes) -> bytes:
     return _seal(np.concatenate([_shuffle(delta).reshape(-1), small.reshape(-1)]))
 
 
-def decode_cells(
-    blob: bytes, columns: int, cells: int, chosen: NDArray[np.intp] | slice = _ALL
-) -> tuple[Floats, Bytes]:
-    """The inverse of `encode_cells`, for some of the columns."""
+def open_cells(blob: bytes, columns: int, cells: int) -> Bytes:
+    """A pyramid unpacked to its bytes, shape (CELL_BYTES, columns, cells), for `unpack_cells`."""
     payload = _open(blob)
     size = columns * cells
-    if len(payload) != 14 * size:
-        raise Damaged(f"it holds {len(payload)} bytes where {14 * size} belong")
-    everything = np.frombuffer(payload, np.uint8)
-    lanes = everything[: 12 * size].reshape(4, 3, columns, cells)[:, :, chosen]
-    words = np.empty((*lanes.shape[1:], 4), dtype=np.uint8)
+    if len(payload) != CELL_BYTES * size:
+        raise Damaged(f"it holds {len(payload)} bytes where {CELL_BYTES * size} belong")
+    return np.frombuffer(payload, np.uint8).reshape(CELL_BYTES, columns, cells)
+
+
+def unpack_cells(opened: Bytes) -> tuple[Floats, Bytes]:
+    """Opened pyramids of several blocks, shape (blocks, CELL_BYTES, columns, cells).
+
+    Gives the `floats` and `small` of `encode_cells`, the blocks' cells one after the other.
+    """
+    blocks, _, columns, cells = opened.shape
+    lanes = opened[:, :12].reshape(blocks, 4, 3, columns, cells)
+    words = np.empty((3, columns, blocks, cells, 4), dtype=np.uint8)
     for lane in range(4):
-        words[..., lane] = lanes[lane]
+        words[..., lane] = lanes[:, lane].transpose(1, 2, 0, 3)
     bits = np.bitwise_xor.accumulate(words.view("<u4")[..., 0], axis=-1)
-    small = everything[12 * size :].reshape(2, columns, cells)[:, chosen]
-    return _native(bits.view("<f4"), np.float32), small
+    floats = _native(bits.view("<f4"), np.float32).reshape(3, columns, blocks * cells)
+    small = opened[:, 12:].transpose(1, 2, 0, 3).reshape(2, columns, blocks * cells)
+    return floats, small
+
+
+def decode_cells(blob: bytes, columns: int, cells: int) -> tuple[Floats, Bytes]:
+    """The inverse of `encode_cells`."""
+    return unpack_cells(open_cells(blob, columns, cells)[None])
 
 
 def encode_ids(ids: Ints) -> bytes:

@@ -7,6 +7,7 @@ pNN    = the NN-th percentile of the histogram, tightened by the stored min and 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,8 @@ from torchvitals.record.bins import percentiles
 from torchvitals.record.errors import UnknownKey
 from torchvitals.record.key import Key
 from torchvitals.record.row import MISSING, Floats, is_missing
+from torchvitals.store import pyramid
+from torchvitals.store.answers import Buckets
 from torchvitals.store.codec import Ints
 from torchvitals.store.drawing import thinned
 
@@ -85,6 +88,60 @@ def matrix(
     if points is not None:
         steps, values = thinned(steps, values, points)
     return steps, names, values
+
+
+def buckets(
+    history: History,
+    kind: str,
+    stat: str,
+    points: int,
+    *,
+    sites: Collection[str] | None,
+    attempt: int | None,
+    start: int | None,
+    stop: int | None,
+    most_values: int | None,
+) -> tuple[pyramid.Cells, list[str]]:
+    """Buckets of a computed stat, and the sites that have it."""
+    if stat == "absmax":
+        ends = [
+            history.buckets(
+                kind, end, points, sites=sites, attempt=attempt, start=start, stop=stop,
+                most_values=most_values,
+            )
+            for end in ("min", "max")
+            if history.keys(kind, stat=end)
+        ]  # fmt: skip
+        same = len(ends) == 2 and ends[0].sites == ends[1].sites
+        if same and np.array_equal(ends[0].steps, ends[1].steps):
+            return _larger(*ends), ends[0].sites
+    # Names, not an expression of the caller's.
+    named = None if sites is None else f"^(?:{'|'.join(map(re.escape, sites))})$"
+    steps, names, values = matrix(
+        history, kind, stat, named, attempt=attempt, start=start, stop=stop, points=None
+    )
+    cells = pyramid.from_values(steps, values)
+    length = -(-len(steps) // points)
+    if length > 1:
+        cells = pyramid.merge(cells, np.arange(len(steps)) // length)
+    return cells, names
+
+
+def _larger(low: Buckets, high: Buckets) -> pyramid.Cells:
+    """max(|min|, |max|) of buckets; their lower end is a bound: no value lies below it."""
+    top = np.fmax(
+        np.fmax(np.abs(low.low), np.abs(low.high)), np.fmax(np.abs(high.low), np.abs(high.high))
+    )
+    bottom = np.fmax(np.fmax(high.low, -low.high), np.float32(0))
+    bits = low.flags | high.flags
+    # A magnitude has no sign: −Inf counts as Inf.
+    infinite = (bits & (pyramid.HAS_INF | pyramid.HAS_MINUS_INF)) != 0
+    flags = (bits & pyramid.HAS_NAN) | infinite * np.uint8(pyramid.HAS_INF)
+    last = np.maximum(np.abs(low.last), np.abs(high.last))
+    return pyramid.Cells(
+        low.steps, low.steps, np.fmin(bottom, top), top, last, flags.astype(np.uint8),
+        np.maximum(low.count, high.count),
+    )  # fmt: skip
 
 
 def _absmax(

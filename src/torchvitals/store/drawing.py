@@ -7,11 +7,11 @@ their pyramids; the rest, and everything that was written twice, from the values
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
-from torchvitals.record.row import MISSING, Floats, is_missing
+from torchvitals.record.row import Floats, is_missing
 from torchvitals.store import merge, pyramid
 from torchvitals.store.answers import Envelope
 from torchvitals.store.codec import Ints
@@ -29,10 +29,7 @@ def envelope(source: Source, found: Sequence[View], number: int, points: int) ->
     rows = sum(_num_rows(source, view) for view in found)
     if rows < points * pyramid.CELL_ROWS or merge.conflict(source, found, [number]):
         return envelope_of_values(*merge.column(source, found, number), points)
-    cells = pyramid.join(
-        [_cells(source, view, [view.piece.layout.position[number]]) for view in found]
-    )
-    return _envelope(cells, points)
+    return _envelope(_cells(source, found, [number]), points)
 
 
 def peaks(
@@ -41,19 +38,43 @@ def peaks(
     """Buckets × columns: the value of largest magnitude, NaN when one is among them."""
     if not found:
         return merge.matrix(source, found, columns)
+    cells = buckets(source, found, columns, points)
+    return cells.first_step, pyramid.peak(cells)
+
+
+def buckets(
+    source: Source,
+    found: Sequence[View],
+    columns: Sequence[int],
+    points: int,
+    *,
+    most_values: int | None = None,
+) -> pyramid.Cells:
+    """At most `points` buckets × columns, each named by its first step.
+
+    Fewer, when so many would take more than `most_values` values to be read: then they are as long
+    as a pyramid's cell.
+    """
+    if not found:
+        return pyramid.from_values(*merge.matrix(source, found, columns))
     steps = merge.distinct(
         np.concatenate([source.axis(view.piece).steps[view.rows(source)] for view in found])
     )
     length = -(-len(steps) // points)
-    if length < pyramid.CELL_ROWS or merge.conflict(source, found, columns):
-        return thinned(*merge.matrix(source, found, columns), points)
+    twice = merge.conflict(source, found, columns)
+    if most_values is not None and len(steps) * len(columns) > most_values and not twice:
+        length = max(length, pyramid.CELL_ROWS)
+    if length < pyramid.CELL_ROWS or twice:
+        steps, values = merge.matrix(source, found, columns)
+        cells = pyramid.from_values(steps, values)
+        length = -(-len(steps) // points)
+        return cells if length <= 1 else pyramid.merge(cells, np.arange(len(steps)) // length)
     edges = steps[::length]
-    out = np.full((len(edges), len(columns)), MISSING, dtype=np.float32)
-    for view in found:
-        positions, at = merge.chosen_columns(view.piece.layout, columns)
-        _raise_to(out, edges, at, _cells(source, view, positions))
-    measured = ~is_missing(out).all(axis=1)
-    return edges[measured], out[measured]
+    cells = _cells(source, found, columns)
+    cells = pyramid.select(cells, np.argsort(cells.first_step, kind="stable"))
+    at = np.searchsorted(edges, cells.first_step, side="right") - 1
+    merged = pyramid.merge(cells, at)._replace(first_step=edges[np.unique(at)])
+    return pyramid.select(merged, np.flatnonzero(merged.num_values.any(axis=1)))
 
 
 def thinned(steps: Ints, values: Floats, points: int) -> tuple[Ints, Floats]:
@@ -72,23 +93,29 @@ def stronger(ours: Floats, theirs: Floats) -> Floats:
     return np.where(take, theirs, ours)
 
 
-def _raise_to(out: Floats, edges: Ints, at: NDArray[np.intp], cells: pyramid.Cells) -> None:
-    if not len(cells.first_step):
-        return
-    buckets = np.searchsorted(edges, cells.first_step, side="right") - 1
-    merged = pyramid.peak(pyramid.merge(cells, buckets))
-    lines = np.ix_(np.unique(buckets), at)
-    out[lines] = stronger(out[lines], merged)
+def _cells(source: Source, found: Sequence[View], columns: Sequence[int]) -> pyramid.Cells:
+    """The cells of the views, one after the other: from pyramids where they are all there."""
+    parts = []
+    for (layout, sealed), group in groupby(found, lambda view: (view.piece.layout, _sealed(view))):
+        positions, at = merge.chosen_columns(layout, columns)
+        views = list(group)
+        if sealed:
+            many = [source.cells([view.piece for view in views], positions)]
+        else:
+            many = [_single_cells(source, view, positions) for view in views]
+        parts += [pyramid.widen(cells, at, len(columns)) for cells in many]
+    return pyramid.join(parts)
 
 
-def _cells(source: Source, view: View, positions: list[int]) -> pyramid.Cells:
-    """The view's cells, sorted by their first step."""
-    piece = view.piece
-    if piece.block is not None and piece.ordered and view.whole:
-        return source.cells(piece, positions)
+def _sealed(view: View) -> bool:
+    return view.piece.block is not None and view.piece.ordered and view.whole
+
+
+def _single_cells(source: Source, view: View, positions: list[int]) -> pyramid.Cells:
+    """Every row a cell, sorted by step."""
     rows = view.rows(source)
-    steps = source.axis(piece).steps[rows]
-    cells = pyramid.from_values(steps, source.values(piece, positions, keep=False)[rows])
+    steps = source.axis(view.piece).steps[rows]
+    cells = pyramid.from_values(steps, source.values(view.piece, positions, keep=False)[rows])
     return pyramid.select(cells, np.argsort(steps, kind="stable"))
 
 
@@ -106,6 +133,7 @@ def _envelope(cells: pyramid.Cells, points: int) -> Envelope:
         cells.last[:, 0],
         cells.flags[:, 0] != 0,
         cells.num_values[:, 0],
+        cells.flags[:, 0],
     )
 
 

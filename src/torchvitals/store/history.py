@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from torchvitals.record.row import Floats
 from torchvitals.record.run_info import RunInfo
 from torchvitals.store import derived, distributions, drawing, merge
 from torchvitals.store.answers import (
+    Buckets,
     Envelope,
     Histogram,
     Histograms,
@@ -41,7 +42,7 @@ from torchvitals.store.layouts import HISTOGRAM_STAT
 from torchvitals.store.questions import check_points, closest, site_pattern
 from torchvitals.store.runs import list_runs
 from torchvitals.store.schema import HISTOGRAMS, VALUES
-from torchvitals.store.source import Source
+from torchvitals.store.source import CACHE_BYTES, Source
 
 
 def open_run(path: str | os.PathLike[str]) -> History:
@@ -53,7 +54,11 @@ class History:
     """A run, read-only. Close it, or use it in a ``with``."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Callable[[], float] = time.time,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self.path = run_file(path)
         """The run file."""
@@ -63,7 +68,7 @@ class History:
         self._mutex = threading.RLock()
         self._depth = 0
         self._connection = connect_reader(self.path)
-        self._source = Source(self._connection, self.path)
+        self._source = Source(self._connection, self.path, cache_bytes=cache_bytes)
 
     @property
     def info(self) -> RunInfo:
@@ -98,6 +103,16 @@ class History:
         """A number that changes when something was committed; costs next to nothing."""
         with self._mutex, translated(self.path, "read"):
             return self._source.version()
+
+    @property
+    def cached_bytes(self) -> int:
+        """What is kept in memory of decoded data."""
+        return self._source.cached_bytes
+
+    def stamp(self) -> str:
+        """A text that changes when something was stored, the same for every reader and process."""
+        with self._mutex, translated(self.path, "read"):
+            return self._source.stamp()
 
     def steps(self, kind: str | None = None, *, attempt: int | None = None) -> Ints:
         """Steps with a row, ascending; with `kind`, those whose rows have columns of that kind."""
@@ -266,6 +281,44 @@ class History:
             if points is None:
                 return merge.matrix(source, found, numbers)
             return drawing.peaks(source, found, numbers, points)
+
+    def buckets(
+        self,
+        kind: str,
+        stat: str,
+        points: int,
+        *,
+        sites: Collection[str] | None = None,
+        attempt: int | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        most_values: int | None = None,
+    ) -> Buckets:
+        """What `matrix(points=…)` shows, with both ends, the last value and what is not finite.
+
+        `sites` are names. There are fewer buckets than `points` where more than `most_values`
+        values would have to be read for them: then each is at least 64 steps long.
+        """
+        check_points(points)
+        with self._snapshot() as source:
+            keys = [key for key in self.keys(kind, stat=stat) if sites is None or key.site in sites]
+            if not keys:
+                cells, names = derived.buckets(
+                    self, kind, stat, points, sites=sites, attempt=attempt, start=start, stop=stop,
+                    most_values=most_values,
+                )  # fmt: skip
+            else:
+                columns, names = [source.columns[key] for key in keys], [key.site for key in keys]
+                wanted = set(columns)
+                layouts = [
+                    layout for layout in source.layouts(VALUES) if wanted & layout.position.keys()
+                ]
+                found = merge.views(source, layouts, attempt, start, stop)
+                cells = drawing.buckets(source, found, columns, points, most_values=most_values)
+            return Buckets(
+                cells.first_step, names, cells.low, cells.high, cells.last, cells.flags,
+                cells.num_values,
+            )  # fmt: skip
 
     def row(self, step: int, *, attempt: int | None = None) -> dict[Key, float]:
         """Everything measured at that step; empty when nothing was."""

@@ -80,6 +80,19 @@ def join(cells: list[Cells]) -> Cells:
     return Cells(*fields)
 
 
+def widen(cells: Cells, at: NDArray[np.intp], width: int) -> Cells:
+    """The same cells with more columns: theirs stand at `at`, the others hold nothing."""
+    if len(at) == width and bool((at == np.arange(width)).all()):
+        return cells
+    shape = (len(cells.first_step), width)
+    low, high = (np.full(shape, np.nan, dtype=np.float32) for _ in range(2))
+    last = np.full(shape, MISSING, dtype=np.float32)
+    flags, count = np.zeros(shape, dtype=np.uint8), np.zeros(shape, dtype=np.int64)
+    low[:, at], high[:, at], last[:, at] = cells.low, cells.high, cells.last
+    flags[:, at], count[:, at] = cells.flags, cells.num_values
+    return Cells(cells.first_step, cells.last_step, low, high, last, flags, count)
+
+
 def merge(cells: Cells, buckets: Ints) -> Cells:
     """Merge neighbours with the same bucket number; the numbers must not decrease."""
     starts = np.flatnonzero(np.diff(buckets, prepend=buckets[:1] - 1))

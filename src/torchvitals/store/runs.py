@@ -23,7 +23,12 @@ def list_runs(folder: str | os.PathLike[str]) -> list[Listed]:
     Links are followed, each real folder is visited once. A file that can't be read is listed with
     its problem; a folder that does not exist holds no runs.
     """
-    found: list[Listed] = []
+    return [Listed(path, _problem(path / FILE_NAME)) for path in run_folders(folder)]
+
+
+def run_folders(folder: str | os.PathLike[str]) -> list[Path]:
+    """The folders that `list_runs` lists, without a look into their files."""
+    found: list[Path] = []
     seen: set[tuple[int, int]] = set()
     for here, below, files in os.walk(folder, followlinks=True):
         try:
@@ -37,7 +42,7 @@ def list_runs(folder: str | os.PathLike[str]) -> list[Listed]:
             continue
         seen.add(identity)
         if FILE_NAME in files:
-            found.append(Listed(Path(here), _problem(Path(here) / FILE_NAME)))
+            found.append(Path(here))
     return sorted(found)
 
 

@@ -8,11 +8,13 @@ snapshot (read transaction) that `History` opens.
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -24,11 +26,12 @@ from torchvitals.record.key import Key
 from torchvitals.record.row import Counts, Floats
 from torchvitals.store import codec, pyramid
 from torchvitals.store.attempts import Attempt, read_attempts
-from torchvitals.store.codec import Ints, Times
+from torchvitals.store.codec import Bytes, Ints, Times
 from torchvitals.store.schema import VALUES
 from torchvitals.store.sealer import PART_COLUMNS, PART_SITES, PYRAMID_COLUMNS
 
 CACHE_BYTES: Final = 64 << 20
+"""Kept of decoded values, and as much of pyramids."""
 _MAX_ASKED: Final = 1 << 16
 T = TypeVar("T")
 P = TypeVar("P", codec.Lanes, Counts)
@@ -72,9 +75,12 @@ class Piece:
 class Source:
     """The index of a run file and its decoder."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, *, cache_bytes: int = CACHE_BYTES
+    ) -> None:
         self._connection = connection
         self._path = path
+        self._cache_bytes = cache_bytes
         self._version: int | None = None
         self._columns: dict[Key, int] = {}
         self._names: dict[int, Key] = {}
@@ -84,6 +90,8 @@ class Source:
         self._axes: dict[int, Axis] = {}
         self._parts: OrderedDict[tuple[int, int], Any] = OrderedDict()
         self._parts_bytes = 0
+        self._pyramids: OrderedDict[tuple[int, int], Bytes] = OrderedDict()
+        self._pyramids_bytes = 0
         self._asked: dict[tuple[int, int], None] = {}
         self._tail_seq = 0
         self._clear_tail()
@@ -93,6 +101,21 @@ class Source:
         """Changes whenever another connection has committed something."""
         number: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
         return number
+
+    @property
+    def cached_bytes(self) -> int:
+        """What is kept of decoded values and pyramids."""
+        return self._parts_bytes + self._pyramids_bytes
+
+    def stamp(self) -> str:
+        """Names what is stored; the same in every process, unlike `version`."""
+        newest = self._connection.execute(
+            "SELECT (SELECT max(seq) FROM rows), (SELECT max(id) FROM blocks), "
+            "(SELECT max(id) FROM events), (SELECT max(id) FROM columns)"
+        ).fetchone()
+        attempts = self._connection.execute("SELECT id, started, ended, status FROM attempts")
+        text = repr((newest, attempts.fetchall()))
+        return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
 
     def refresh(self) -> None:
         """Bring the index up to date."""
@@ -229,35 +252,60 @@ class Source:
         )
         return np.ascontiguousarray(decoded[:, inside])
 
-    def cells(self, piece: Piece, positions: Sequence[int]) -> pyramid.Cells:
-        """The pyramid of some columns of a block."""
+    def cells(self, pieces: Sequence[Piece], positions: Sequence[int]) -> pyramid.Cells:
+        """The pyramids of some columns of blocks of one layout, one block after the other."""
+        parts = _by_part(tuple(positions), PYRAMID_COLUMNS)
+        numbers, flags = [], []
+        # Blocks have as many cells each, but for the last of an attempt: unpacked together.
+        for count, group in groupby(pieces, lambda piece: pyramid.num_cells(piece.num_rows)):
+            some = list(group)
+            opened = np.empty((len(some), codec.CELL_BYTES, len(positions), count), dtype=np.uint8)
+            for line, piece in zip(opened, some, strict=True):
+                found = self._pyramid(piece, [part for part, _, _ in parts])
+                for (_, inside, at), part in zip(parts, found, strict=True):
+                    line[:, at] = part[:, inside]
+            floats, small = codec.unpack_cells(opened)
+            numbers.append(floats)
+            flags.append(small)
+        low, high, last = np.concatenate(numbers, axis=2).transpose(0, 2, 1)
+        bits, counts = np.concatenate(flags, axis=2).transpose(0, 2, 1)
+        ends = [pyramid.cell_steps(self.axis(piece).steps) for piece in pieces]
+        first_step, last_step = (np.concatenate(many) for many in zip(*ends, strict=True))
+        return pyramid.Cells(first_step, last_step, low, high, last, bits, counts.astype(np.int64))
+
+    def _pyramid(self, piece: Piece, parts: Sequence[int]) -> list[Bytes]:
+        """Parts of a block's pyramid, opened. They are kept: the next statistic needs them too."""
         if piece.block is None or piece.layout.form != VALUES:
             raise ValueError("only sealed blocks of values have pyramids")
-        count = pyramid.num_cells(piece.num_rows)
-        width = len(piece.layout.columns)
-        floats = np.empty((3, count, len(positions)), dtype=np.float32)
-        small = np.empty((2, count, len(positions)), dtype=np.uint8)
-        for part, inside, at in _by_part(tuple(positions), PYRAMID_COLUMNS):
-            blob = self._blob(
-                "SELECT data FROM pyramids WHERE block = ? AND part = ?",
-                (piece.block, part),
-                f"pyramid {part} of block {piece.block}",
+        block, width = piece.block, len(piece.layout.columns)
+        lacking = [part for part in parts if (block, part) not in self._pyramids]
+        blobs: dict[int, bytes] = {}
+        if lacking:
+            blobs = dict(
+                self._connection.execute(
+                    "SELECT part, data FROM pyramids WHERE block = ? AND part BETWEEN ? AND ?",
+                    (block, lacking[0], lacking[-1]),
+                )
             )
-            columns = min(PYRAMID_COLUMNS, width - part * PYRAMID_COLUMNS)
-            some, flags = self._decoded(
-                f"pyramid {part} of block {piece.block}",
-                codec.decode_cells,
-                blob,
-                columns,
-                count,
-                inside,
-            )
-            floats[:, :, at] = some.transpose(0, 2, 1)
-            small[:, :, at] = flags.transpose(0, 2, 1)
-        first, last = pyramid.cell_steps(self.axis(piece).steps)
-        return pyramid.Cells(
-            first, last, floats[0], floats[1], floats[2], small[0], small[1].astype(np.int64)
-        )
+        found = []
+        for part in parts:
+            opened = self._pyramids.get((block, part))
+            if opened is None:
+                what = f"pyramid {part} of block {block}"
+                if part not in blobs:
+                    raise self._corrupt(what, "it is missing")
+                columns = min(PYRAMID_COLUMNS, width - part * PYRAMID_COLUMNS)
+                opened = self._decoded(
+                    what, codec.open_cells, blobs[part], columns, pyramid.num_cells(piece.num_rows)
+                )
+                self._pyramids[block, part] = opened
+                self._pyramids_bytes += opened.nbytes
+                while self._pyramids_bytes > self._cache_bytes:
+                    self._pyramids_bytes -= self._pyramids.popitem(last=False)[1].nbytes
+            else:
+                self._pyramids.move_to_end((block, part))
+            found.append(opened)
+        return found
 
     def _lanes(self, piece: Piece, part: int, *, keep: bool) -> codec.Lanes:
         columns = min(PART_COLUMNS, len(piece.layout.columns) - part * PART_COLUMNS)
@@ -283,7 +331,7 @@ class Source:
         elif keep:
             self._parts[place] = decoded
             self._parts_bytes += decoded.nbytes
-            while self._parts_bytes > CACHE_BYTES:
+            while self._parts_bytes > self._cache_bytes:
                 self._parts_bytes -= self._parts.popitem(last=False)[1].nbytes
         return decoded
 

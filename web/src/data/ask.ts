@@ -1,0 +1,145 @@
+// Questions to the server, as hooks: asked while visible, asked again when the run moved on.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { useStore } from "../state/store";
+import { readFrame, type Frame } from "./frame";
+import { connection, connections, listVersion, useNow } from "./live";
+import type { Run, RunList } from "./types";
+
+export interface Answer<T> {
+  value: T | undefined;
+  error: string | undefined;
+  /** True until the first answer to this question. */
+  loading: boolean;
+}
+
+type Value = string | number | null | undefined;
+export type Arguments = Record<string, Value | readonly Value[]>;
+
+/** `api/runs/…?a=b`, relative to the page; empty arguments are left out. */
+export function address(path: string, given: Arguments = {}): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(given))
+    for (const one of Array.isArray(value) ? (value as readonly Value[]) : [value as Value])
+      if (one !== null && one !== undefined && one !== "") query.append(name, String(one));
+  const text = query.toString();
+  return `api/${path}${text && `?${text}`}`;
+}
+
+export const runPath = (run: string, what = ""): string =>
+  `runs/${encodeURIComponent(run)}${what && `/${what}`}`;
+
+/** The server answered, and said no. */
+export class Refused extends Error {}
+
+async function fetched(url: string, signal: AbortSignal): Promise<Response> {
+  const response = await fetch(url, { signal, credentials: "same-origin" });
+  if (response.ok) return response;
+  if (response.status === 401) connection.set("refused");
+  let text = `${response.status} ${response.statusText}`;
+  try {
+    text = ((await response.json()) as { error?: string }).error ?? text;
+  } catch {
+    // not ours: a proxy's error page
+  }
+  throw new Refused(text);
+}
+
+const json = async (response: Response): Promise<unknown> => response.json();
+const frame = async (response: Response): Promise<unknown> => readFrame(await response.arrayBuffer());
+
+interface Kept {
+  version: string;
+  value: unknown;
+}
+/** The newest answers, by address: going back to a view shows it at once. */
+const kept = new Map<string, Kept>();
+const MOST_KEPT = 80;
+/** Milliseconds between two questions of the same kind: the eye needs no more. */
+const PAUSE = 500;
+
+function keep(url: string, one: Kept): void {
+  kept.delete(url);
+  kept.set(url, one);
+  if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value!);
+}
+
+function useAnswer<T>(
+  url: string | null,
+  read: (response: Response) => Promise<unknown>,
+  version: string,
+  visible: boolean,
+): Answer<T> {
+  const again = useStore(connections);
+  const [answer, setAnswer] = useState<{ url: string | null; value?: T; error?: string }>({ url: null });
+  const asked = useRef({ url: "", mark: "", at: 0 });
+  useEffect(() => {
+    if (url === null || !visible) return;
+    const mark = `${version}#${again}`;
+    const old = kept.get(url);
+    if (old && answer.url !== url) setAnswer({ url, value: old.value as T });
+    if (old?.version === mark) return;
+    const abort = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const go = async (): Promise<void> => {
+      asked.current = { url, mark, at: performance.now() };
+      try {
+        const value = await read(await fetched(url, abort.signal));
+        keep(url, { version: mark, value });
+        setAnswer({ url, value: value as T });
+      } catch (error) {
+        if (abort.signal.aborted) return;
+        if (error instanceof Refused) setAnswer({ url, error: error.message });
+        else {
+          // The server is away. What is drawn stays; a new connection asks again.
+          setAnswer((before) =>
+            before.url === url && before.value !== undefined
+              ? before
+              : { url, error: "The server does not answer." },
+          );
+        }
+      }
+    };
+    const wait = asked.current.url === url ? PAUSE - (performance.now() - asked.current.at) : 0;
+    if (wait > 0) timer = setTimeout(go, wait);
+    else void go();
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+    // eslint-disable-next-line: `answer` only decides whether a kept value is shown first
+  }, [url, version, again, visible]);
+  // While a new question is on its way the old picture stays, unless it is about another run.
+  const same = answer.url === url || (url !== null && answer.url !== null && about(answer.url) === about(url));
+  return {
+    value: same ? answer.value : undefined,
+    error: answer.url === url ? answer.error : undefined,
+    loading: url !== null && answer.url !== url,
+  };
+}
+
+const about = (url: string): string => url.split("?")[0]!;
+
+export function useJson<T>(run: string | null, what: string, given: Arguments = {}, visible = true): Answer<T> {
+  const now = useNow(run ?? undefined);
+  return useAnswer<T>(run && address(runPath(run, what), given), json, now?.version ?? "", visible);
+}
+
+export function useFrame<H>(run: string | null, what: string, given: Arguments = {}, visible = true): Answer<Frame<H>> {
+  const now = useNow(run ?? undefined);
+  return useAnswer<Frame<H>>(run && address(runPath(run, what), given), frame, now?.version ?? "", visible);
+}
+
+export function useRun(run: string | null): Answer<Run> {
+  const now = useNow(run ?? undefined);
+  return useAnswer<Run>(run && address(runPath(run)), json, `${now?.columns_version}/${now?.status}`, true);
+}
+
+export function useRuns(visible = true): Answer<RunList> {
+  return useAnswer<RunList>(address("runs"), json, useStore(listVersion), visible);
+}
+
+/** One question outside of a component's life: a frame of each of several runs. */
+export async function askFrame<H>(run: string, what: string, given: Arguments, signal: AbortSignal): Promise<Frame<H>> {
+  return (await frame(await fetched(address(runPath(run, what), given), signal))) as Frame<H>;
+}

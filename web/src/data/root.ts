@@ -1,0 +1,2 @@
+/** The site of the whole model. */
+export const ROOT = "[root module]";

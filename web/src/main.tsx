@@ -1,0 +1,9 @@
+import { render } from "preact";
+import "uplot/dist/uPlot.min.css";
+import "./style/tokens.css";
+import "./style/layout.css";
+import "./style/charts.css";
+import "./style/views.css";
+import { App } from "./app";
+
+render(<App />, document.getElementById("app")!);

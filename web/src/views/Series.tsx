@@ -1,0 +1,66 @@
+// All series: search by name or regular expression, pin what matters.
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { allKeys, hasKey, parseKey } from "../data/key";
+import { grouped, words } from "../draw/numbers";
+import { Bar, pattern, Smoothing, TextField } from "../parts/controls";
+import { SeriesChart } from "../parts/SeriesChart";
+import { Empty } from "../parts/states";
+import { useCurrent } from "../state/current";
+import { set, usePins, usePlace } from "../state/place";
+
+const PAGE = 24;
+
+export function SeriesView() {
+  const { run, runs, marks } = useCurrent();
+  const { settings } = usePlace();
+  const [pins] = usePins();
+  const search = settings["search"] ?? "";
+  const { test, problem } = pattern(search);
+  const all = useMemo(() => allKeys(run.columns), [run.columns]);
+  const found = useMemo(() => all.filter((key) => test(key)), [all, search]);
+  const [shown, setShown] = useState(PAGE);
+  useEffect(() => setShown(PAGE), [search]);
+  const groups = useMemo(() => {
+    const out = new Map<string, number>();
+    for (const key of found) {
+      const { kind } = parseKey(key, run.columns);
+      out.set(kind, (out.get(kind) ?? 0) + 1);
+    }
+    return [...out];
+  }, [found]);
+  const pinned = pins.filter((key) => hasKey(run, key));
+  return (
+    <div class="view">
+      <h1 class="hidden">All series</h1>
+      <Bar>
+        <TextField id="search" label="Search" value={search} placeholder="loss, mlp.*ratio, ^gradient/.*rms$ …" onInput={(text) => set({ search: text })} problem={problem} />
+        <Smoothing />
+        <span class="figure count" role="status">{grouped(found.length)} of {grouped(all.length)} series</span>
+      </Bar>
+      {search === "" && (
+        <div class="chips" role="group" aria-label="Kinds">
+          {groups.map(([kind, count]) => (
+            <button key={kind} class="chip" onClick={() => set({ search: kind === "scalar" ? "^[^/]+$" : `^${kind}/` })}>{kind === "scalar" ? "Logged" : words(kind)} <span class="quiet">{grouped(count)}</span></button>
+          ))}
+        </div>
+      )}
+      {pinned.length > 0 && (
+        <section aria-label="Pinned">
+          <h2 class="section">Pinned</h2>
+          <div class="grid">{pinned.map((key) => <SeriesChart key={key} runs={runs} keys={[key]} marks={marks} height={140} />)}</div>
+        </section>
+      )}
+      {pinned.length > 0 && <h2 class="section">Found</h2>}
+      {found.length ? (
+        <div class="grid three">
+          {found.slice(0, shown).map((key) => {
+            const { kind, stat } = parseKey(key, run.columns);
+            return <SeriesChart key={key} runs={runs} keys={[key]} marks={marks} height={130} band={run.healthy[`${kind}/${stat}`]} />;
+          })}
+        </div>
+      ) : <Empty title="No series matches">{search}</Empty>}
+      {found.length > shown && <button class="button wide" onClick={() => setShown(shown + PAGE)}>Show {Math.min(PAGE, found.length - shown)} more of {grouped(found.length - shown)}</button>}
+    </div>
+  );
+}
