@@ -98,9 +98,9 @@ def _rnn(seed: int) -> Settings:
     draw = _draw("R", seed)
     return Settings(
         seed=seed,
-        steps=400,
+        steps=500,
         batch_size=draw.choice([32, 48]),
-        lr=draw.uniform(1e-3, 2e-3),
+        lr=draw.uniform(2e-3, 4e-3),
         clip_norm=1.0,
         width=draw.choice([32, 48]),
         activation=draw.choice(["tanh", "lstm"]),

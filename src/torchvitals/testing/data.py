@@ -47,12 +47,12 @@ def split(inputs: Tensor, targets: Tensor, num_train: int, num_classes: int) -> 
 
 
 def clusters(seed: int, num_train: int, *, num_classes: int = 5, size: int = 20) -> Data:
-    """Four Gaussian clouds to a class; about 97 % can be told apart."""
+    """Four Gaussian clouds to a class; about 95 % can be told apart."""
     draw = torch.Generator().manual_seed(seed)
     centres = torch.randn(num_classes * 4, size, generator=draw)
     which = torch.randint(len(centres), (num_train + 2000,), generator=draw)
     noise = torch.randn(len(which), size, generator=draw)
-    points = centres[which] * 1.2 + noise * 0.75
+    points = centres[which] * 1.2 + noise * 0.95
     points = (points - points.mean(0)) / points.std(0)
     return split(points, which % num_classes, num_train, num_classes)
 
@@ -80,7 +80,7 @@ def images(seed: int, num_train: int, *, size: int = 16) -> Data:
     )
     picture = shapes[kinds, torch.arange(total)].float()
     bright = 1.5 + torch.rand(total, 1, 1, generator=draw)
-    pixels = picture * bright + torch.randn(total, size, size, generator=draw) * 0.6
+    pixels = picture * bright + torch.randn(total, size, size, generator=draw) * 0.75
     pixels = (pixels - pixels.mean()) / pixels.std()
     return split(pixels[:, None], kinds, num_train, 6)
 

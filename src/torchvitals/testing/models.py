@@ -129,8 +129,9 @@ class GPT(nn.Module):
         self.head = nn.Linear(width, letters)
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02 if isinstance(module, nn.Embedding) else
-                                width**-0.5 / 2)
+                nn.init.normal_(
+                    module.weight, std=0.02 if isinstance(module, nn.Embedding) else width**-0.5 / 2
+                )
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
 

@@ -66,7 +66,13 @@ class BitFlip(Fault):
     """A bit of one weight flips: its exponent's highest."""
 
     number, id, bases = 20, "bit-flip", "G"
-    names = ("weight_blow_up", "non_finite", "massive_activations", "loss_spike", "activation_scale")
+    names = (
+        "weight_blow_up",
+        "non_finite",
+        "massive_activations",
+        "loss_spike",
+        "activation_scale",
+    )
 
     def settings(self, settings: Settings) -> None:
         """Once."""

@@ -150,6 +150,7 @@ class LogOfZero(Fault):
     number, id, bases = 19, "log-of-zero", "M"
     names = ("non_finite",)
     prompt = True
+
     def settings(self, settings: Settings) -> None:
         """When it happens is seen when it does."""
         self.onset = 0
