@@ -114,7 +114,7 @@ BASES = {
         "M",
         _mlp,
         lambda s: data.clusters(1000 + s.seed, s.num_samples),
-        lambda s: models.MLP(20, s.width, s.depth, 5, s.activation, s.dropout),
+        lambda s: models.MLP(20, s.width, s.depth, 5, activation=s.activation, dropout=s.dropout),
     ),
     "C": Base(
         "C",

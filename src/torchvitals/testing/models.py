@@ -18,7 +18,7 @@ class MLP(nn.Module):
     """`depth` hidden layers of `width`, then a head."""
 
     def __init__(
-        self, size: int, width: int, depth: int, outputs: int, activation: str, dropout: float
+        self, size: int, width: int, depth: int, outputs: int, *, activation: str, dropout: float
     ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
@@ -151,12 +151,13 @@ class Recurrent(nn.Module):
         self.rnn: nn.RNNBase
         if lstm:
             self.rnn = nn.LSTM(size, width, batch_first=True)
-            nn.init.ones_(self.rnn.bias_hh_l0.data[width : 2 * width])  # remember at first
+            start = self.get_parameter("rnn.bias_hh_l0").data
+            nn.init.ones_(start[width : 2 * width])  # remember at first
         else:
             self.rnn = nn.RNN(size, width, batch_first=True)
-            nn.init.orthogonal_(self.rnn.weight_hh_l0)
-            nn.init.zeros_(self.rnn.bias_hh_l0)
-            nn.init.zeros_(self.rnn.bias_ih_l0)
+            nn.init.orthogonal_(self.get_parameter("rnn.weight_hh_l0"))
+            nn.init.zeros_(self.get_parameter("rnn.bias_hh_l0"))
+            nn.init.zeros_(self.get_parameter("rnn.bias_ih_l0"))
         self.head = nn.Linear(width, outputs)
 
     def forward(self, x: Tensor) -> Tensor:

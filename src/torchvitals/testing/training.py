@@ -1,4 +1,4 @@
-"""`Training`: a loop as a good user would write it, around one `watch()`; faults spoil its parts."""
+"""`Training`: a loop as a good user would write it around one `watch()`; faults spoil its parts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.randperm(len(self.part.inputs), generator=self._draw)
-        for places in order.split(self.batch_size)[: len(self)]:
+        for number in range(len(self)):
+            places = order[number * self.batch_size : (number + 1) * self.batch_size]
             yield self.part.inputs[places], self.part.targets[places]
 
 
@@ -189,5 +190,5 @@ class Training:
 
     def _outputs(self, part: Part) -> tuple[Tensor, Tensor]:
         inputs = part.inputs.to(self.dtype) if part.inputs.is_floating_point() else part.inputs
-        outputs = [self.model(piece) for piece in inputs.split(250)]
+        outputs = [self.model(inputs[at : at + 250]) for at in range(0, len(inputs), 250)]
         return torch.cat(outputs).float(), part.targets

@@ -103,7 +103,7 @@ class RawIntoTanh(Fault):
     names = ("saturation", "input_scale")
 
     def settings(self, settings: Settings) -> None:
-        """tanh instead of ReLU."""
+        """In place of the ReLUs."""
         settings.activation = "tanh"
 
     def data(self, data: Data, settings: Settings) -> Data:

@@ -51,7 +51,7 @@ def _episode(policy: nn.Module, poles: Poles) -> tuple[Tensor, Tensor, Tensor]:
     state, standing = poles.reset() * SCALE, torch.ones(poles.count, dtype=torch.bool)
     for _ in range(TURNS):
         with torch.no_grad():
-            action = torch.distributions.Categorical(logits=policy(state)).sample()
+            action = policy(state).softmax(-1).multinomial(1).squeeze(-1)
         states.append(state)
         actions.append(action)
         stood.append(standing)
@@ -61,6 +61,10 @@ def _episode(policy: nn.Module, poles: Poles) -> tuple[Tensor, Tensor, Tensor]:
         if not standing.any():
             break
     return torch.stack(states), torch.stack(actions), torch.stack(stood).float()
+
+
+def _log_chance(logits: Tensor, actions: Tensor) -> Tensor:
+    return logits.log_softmax(-1).gather(-1, actions[..., None]).squeeze(-1)
 
 
 def _returns(stood: Tensor) -> Tensor:
@@ -88,7 +92,7 @@ def reinforce(seed: int, folder: Path, steps: int | None) -> Outcome:
             returns = _returns(stood)
             worth = (returns - returns.mean()) / (returns.std() + 1e-6)
             optimizer.zero_grad()
-            chosen = torch.distributions.Categorical(logits=policy(states)).log_prob(actions)
+            chosen = _log_chance(policy(states), actions)
             loss = -(chosen * worth * stood).sum() / stood.sum()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -129,16 +133,17 @@ def actor_critic(seed: int, folder: Path, steps: int | None) -> Outcome:
             model.train()
             returns = _returns(stood) / 10
             logits, expected = model(states)
-            choice = torch.distributions.Categorical(logits=logits)
+            chances = logits.softmax(-1)
+            entropy = -(chances * chances.log()).sum(-1)
             better = (returns - expected).detach()
             pieces = (
-                -choice.log_prob(actions) * better
+                -_log_chance(logits, actions) * better
                 + 0.5 * (returns - expected) ** 2
-                - 0.01 * choice.entropy()
+                - 0.01 * entropy
             )
             loss = (pieces * stood).sum() / stood.sum()
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             lengths.append(float(stood.sum(0).mean()))
