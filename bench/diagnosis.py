@@ -343,22 +343,28 @@ def show_score(total: Score, split: str) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--split", choices=SEEDS, default="tune")
-    parser.add_argument("--seeds", help="other seeds than the split's, with commas")
-    parser.add_argument("--only", action="append", default=[], metavar="CASE",
-                        help="a case, the start of its key, or a fault's number; may be repeated")  # fmt: skip
-    parser.add_argument("--runs", type=Path, default=HERE / "zoo-runs", help="where runs are kept")
-    parser.add_argument("--version", default="1", help="of trainings and monitor, given by hand")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--list", action="store_true", help="show all cases and what names them")
-    parser.add_argument("--train-only", action="store_true", help="train, show the harm, stop")
-    parser.add_argument("--no-train", action="store_true", help="diagnose the runs that are there")
-    parser.add_argument("--cli", action="store_true", help="diagnose with the command `vitals`")
-    parser.add_argument("--replay", action="store_true",
-                        help="find when each fault could have been named, by diagnosing up to a step")  # fmt: skip
-    parser.add_argument("--rerun-fixes", action="store_true",
-                        help="train again with the recommended change, compare with the clean run")  # fmt: skip
-    parser.add_argument("--json", type=Path, help="where the results go; default beside the runs")
+    add = parser.add_argument
+    add("--split", choices=SEEDS, default="tune")
+    add("--seeds", help="other seeds than the split's, with commas")
+    add(
+        "--only",
+        action="append",
+        default=[],
+        metavar="CASE",
+        help="a case, how its key begins, or a fault's number; may be repeated",
+    )
+    add("--runs", type=Path, default=HERE / "zoo-runs", help="where runs are kept")
+    add("--version", default="1", help="of trainings and monitor, given by hand")
+    add("--jobs", type=int, default=2)
+    add("--list", action="store_true", help="show all cases and the rules that name them right")
+    add("--train-only", action="store_true", help="train, show the harm, stop")
+    add("--no-train", action="store_true", help="diagnose the runs that are there")
+    add("--cli", action="store_true", help="diagnose with the command `vitals`")
+    add(
+        "--replay", action="store_true", help="when could it have been named? Diagnose up to a step"
+    )
+    add("--rerun-fixes", action="store_true", help="train again with the recommended change")
+    add("--json", type=Path, help="where the results go; default beside the runs")
     return parser.parse_args()
 
 

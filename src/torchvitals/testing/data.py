@@ -130,8 +130,8 @@ def text(seed: int, num_train: int, length: int, *, shift: bool = False) -> Data
         cut = source[places]
         return Part(cut[:, :-1], cut[:, 1:])
 
-    source = written(seed, 120_000)
-    held_out = written(seed, 160_000)[120_000:]
+    whole = written(seed, 160_000)
+    source, held_out = whole[:120_000], whole[120_000:]
     train, val, test = windows(source, num_train), windows(held_out, 200), windows(held_out, 200)
     if not shift:
         return Data(train, val, test, len(LETTERS))
