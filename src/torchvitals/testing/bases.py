@@ -63,7 +63,7 @@ def _cnn(seed: int) -> Settings:
     draw = _draw("C", seed)
     return Settings(
         seed=seed,
-        steps=500,
+        steps=400,
         batch_size=draw.choice([24, 32, 48]),
         optimizer="sgd",
         lr=draw.uniform(0.02, 0.05),
@@ -79,7 +79,7 @@ def _gpt(seed: int) -> Settings:
     draw = _draw("G", seed)
     return Settings(
         seed=seed,
-        steps=600,
+        steps=450,
         batch_size=draw.choice([12, 16, 24]),
         lr=draw.uniform(2e-3, 4e-3),
         beta2=0.99,
@@ -98,7 +98,7 @@ def _rnn(seed: int) -> Settings:
     draw = _draw("R", seed)
     return Settings(
         seed=seed,
-        steps=500,
+        steps=400,
         batch_size=draw.choice([32, 48]),
         lr=draw.uniform(2e-3, 4e-3),
         clip_norm=1.0,
