@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-import diagnosis
 import pytest
-from diagnosis import Place, chosen, harms, recommended, rerun_fixes, show_score, show_table, train
 
+import diagnosis
+from diagnosis import Place, chosen, harms, recommended, rerun_fixes, show_score, show_table, train
 from torchvitals.record.finding import Finding, Severity
 from torchvitals.testing import CASES, run_case
 from torchvitals.testing.scoring import judge, score

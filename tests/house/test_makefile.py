@@ -24,7 +24,7 @@ def test_help_is_the_default_and_lists_the_targets() -> None:
     done = make()
     assert done.returncode == 0, done.stderr
     listed = [line.split()[1] for line in done.stdout.splitlines()]
-    assert listed == ["help", "demo", "test", "lint", "bench", "docs", "clean"]
+    assert listed == ["help", "demo", "test", "lint", "bench", "bench-faults", "docs", "clean"]
 
 
 @pytest.mark.parametrize("script", ["echo Python 3.9.1; exit 1", None])

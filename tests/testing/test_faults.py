@@ -65,7 +65,7 @@ def training(number: int, seed: int = 0, **settings: object) -> Training:
     fault = FAULTS[number](seed)
     base = BASES[fault.bases[0]]
     made = base.settings(seed)
-    for name, value in {**fault.variant, **settings}.items():
+    for name, value in {**fault.variant_of(base.letter), **settings}.items():
         setattr(made, name, value)
     fault.settings(made)
     return Training(base, made, fault)

@@ -46,7 +46,7 @@ class Case:
         """The key of the clean case that a faulty one is compared with."""
         if self.fault is None or self.base is None:
             return None
-        if self.fault.variant:
+        if self.fault.variant_of(self.base):
             return f"clean-{self.fault.number:02d}-{self.base}"
         return f"clean-{self.base}"
 
@@ -57,7 +57,7 @@ def _cases() -> dict[str, Case]:
         for letter in fault.bases:
             key = f"{fault.number:02d}-{fault.id}-{letter}"
             found.append(Case(key=key, base=letter, fault=fault))
-            if fault.variant:
+            if fault.variant_of(letter):
                 clean = f"clean-{fault.number:02d}-{letter}"
                 found.append(Case(key=clean, base=letter, variant_of=fault))
     found += [Case(key=kind, kind=kind) for kind in HEALTHY]
@@ -99,7 +99,7 @@ def run_case(
         settings.steps, settings.eval_every = steps, max(1, steps // 2)
         settings.warmup_steps = min(settings.warmup_steps, steps // 4)
     varied = case.fault or case.variant_of
-    for name, value in (varied.variant if varied else {}).items():
+    for name, value in (varied.variant_of(case.base) if varied else {}).items():
         setattr(settings, name, value)
     fault = (case.fault or Fault)(seed)
     fault.settings(settings)

@@ -43,6 +43,11 @@ class Fault:
     never_eval: ClassVar[bool] = False
     """The user forgot `model.eval()`."""
 
+    @classmethod
+    def variant_of(cls, base: str) -> Mapping[str, Any]:
+        """The variant of this base; for faults that need one on some bases only."""
+        return cls.variant
+
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(f"{self.id}{seed}")
         self.mild = bool(seed % 2)
