@@ -120,7 +120,7 @@ def written(seed: int, length: int, letters: str = LETTERS[:26]) -> Tensor:
 def text(seed: int, num_train: int, length: int, *, shift: bool = False) -> Data:
     """Windows of a made text and the same one letter on.
 
-    With `shift` the run begins on another text, of half the alphabet, and is judged on this one.
+    With `shift` the run begins on one sentence over and over, and is judged on this text.
     """
     draw = torch.Generator().manual_seed(seed)
 
@@ -135,7 +135,7 @@ def text(seed: int, num_train: int, length: int, *, shift: bool = False) -> Data
     train, val, test = windows(source, num_train), windows(held_out, 200), windows(held_out, 200)
     if not shift:
         return Data(train, val, test, len(LETTERS))
-    first = windows(written(seed + 1, 120_000, LETTERS[:13]), num_train)
+    first = windows(written(seed + 1, 60).repeat(100), num_train)
     return Data(first, val, test, len(LETTERS), later=train)
 
 

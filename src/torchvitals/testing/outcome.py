@@ -78,7 +78,7 @@ def _result_harm(outcome: Outcome, clean: Outcome) -> str | None:
     accuracy, reached = outcome.test_accuracy, clean.test_accuracy
     if accuracy is not None and reached is not None and accuracy < 0.97 * reached:
         return f"accuracy {accuracy:.3f} instead of {reached:.3f}"
-    if loss is not None and best is not None and loss - best > max(0.05 * best, 0.025):
+    if loss is not None and best is not None and loss - best > max(0.05 * best, 0.015):
         return f"loss {loss:.3f} instead of {best:.3f}"
     return None
 

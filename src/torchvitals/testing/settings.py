@@ -36,7 +36,7 @@ class Settings:
     length: int = 32
     """Of a sequence."""
     shift: bool = False
-    """The data is of another kind from the middle of the run on."""
+    """The data is of another kind from some step on."""
     every: int = 5
     eval_every: int = 50
 

@@ -23,6 +23,9 @@ from torchvitals.testing.fault import Fault
 from torchvitals.testing.outcome import Outcome
 from torchvitals.testing.settings import Settings
 
+SHIFT_AT = 0.6
+"""Where data shifts: at this part of the run."""
+
 
 class Batches:
     """A loader: each pass in another order, the incomplete last batch left out."""
@@ -130,15 +133,15 @@ class Training:
         )
 
     def _endless(self, monitor: Monitor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Passes over the training set; the later one from the middle of the run on."""
+        """Passes over the training set; the later one from the shift on."""
         loader = self.fault.loader(self)
         done = 0
-        half = self.settings.steps // 2
+        last_of_first = int(SHIFT_AT * self.settings.steps)
         while True:
             for batch in monitor.data(loader):
                 done += 1
                 yield batch
-                if self.data.later is not None and done == half:
+                if self.data.later is not None and done == last_of_first:
                     loader = self.batches(self.data.later)
                     break
 

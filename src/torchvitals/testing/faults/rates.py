@@ -54,7 +54,7 @@ class RateSpike(Fault):
 
     number, id, bases = 10, "lr-spike", "C"
     names = ("dead_units", "schedule_fault", "lr_too_high", "divergence")
-    variant = {"norm": False}  # noqa: RUF012  a normalised network recovers
+    variant = {"norm": False, "clip_norm": 1.0}  # noqa: RUF012  norms recover; NaN is another fault
 
     def settings(self, settings: Settings) -> None:
         """Once, early enough to hurt."""
@@ -62,7 +62,7 @@ class RateSpike(Fault):
 
     def lr_factor(self, step: int) -> float:
         """Eight steps long."""
-        return (100.0 if self.mild else 200.0) if 0 <= step - self.onset < 8 else 1.0
+        return (20.0 if self.mild else 40.0) if 0 <= step - self.onset < 8 else 1.0
 
 
 class RateJump(Fault):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchvitals.testing.fault import Fault
 from torchvitals.testing.settings import Settings
-from torchvitals.testing.training import Training
+from torchvitals.testing.training import SHIFT_AT, Training
 
 
 class HugeBatch(Fault):
@@ -95,14 +95,14 @@ class BitFlip(Fault):
 
 
 class SlowMoments(Fault):
-    """β2 = 0.9999, and in the middle of the run the data changes its kind."""
+    """β2 = 0.9999, and from a point on the data is of another kind."""
 
     number, id, bases = 22, "beta2-and-shift", "G"
     names = ("adam_variance_lag", "gradient_spike", "loss_spike", "divergence")
     numeric_fix = True
-    variant = {"shift": True, "schedule": "constant"}  # noqa: RUF012
+    variant = {"shift": True, "schedule": "constant", "clip_norm": None}  # noqa: RUF012
 
     def settings(self, settings: Settings) -> None:
-        """Adam remembers the gradients of the first half for the rest of the run."""
+        """Adam remembers the small gradients of an easy text when a hard one comes."""
         settings.beta2 = 0.9999
-        self.onset = settings.steps // 2 + 1
+        self.onset = int(SHIFT_AT * settings.steps) + 1

@@ -27,7 +27,7 @@ class Forgetful(Fault):
 
     number, id, bases = 5, "rnn-vanishing", "R"
     names = ("vanishing_gradients", "bad_init", "activation_scale")
-    variant = {"activation": "tanh"}  # noqa: RUF012
+    variant = {"activation": "tanh", "length": 60}  # noqa: RUF012
 
     def model(self, model: nn.Module, settings: Settings) -> nn.Module:
         """Spectral radius 0.1 (mild: 0.3)."""
