@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,7 +54,11 @@ class Bytes(Fault):
 
     number, id, bases = 32, "inputs-0-255", "MC"
     names = ("input_scale",)
-    variant = {"norm": False}  # noqa: RUF012  a normalised network does not mind
+
+    @classmethod
+    def variant_of(cls, base: str) -> Mapping[str, Any]:
+        """A normalised network would not mind."""
+        return {"norm": False, "optimizer": "adamw", "lr": 2e-3} if base == "C" else {}
 
     def data(self, data: Data, settings: Settings) -> Data:
         """As an image file has them."""

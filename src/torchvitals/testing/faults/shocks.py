@@ -100,7 +100,7 @@ class SlowMoments(Fault):
     number, id, bases = 22, "beta2-and-shift", "G"
     names = ("adam_variance_lag", "gradient_spike", "loss_spike", "divergence")
     numeric_fix = True
-    variant = {"shift": True, "schedule": "constant", "clip_norm": None}  # noqa: RUF012
+    variant = {"shift": True, "schedule": "constant", "clip_norm": None, "lr": 6e-3}  # noqa: RUF012
 
     def settings(self, settings: Settings) -> None:
         """Adam remembers the small gradients of an easy text when a hard one comes."""
