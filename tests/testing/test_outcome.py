@@ -11,7 +11,7 @@ from torchvitals.testing import Outcome, as_good, harm
 
 CLEAN = Outcome(
     case="clean", seed=0, steps=100, train_loss=0.1, test_loss=0.2, test_accuracy=0.95,
-    reported={"accuracy": 0.95}, seconds_per_step=0.01, memory_bytes=10_000_000,
+    reported={"accuracy": 0.95}, waiting_frac=0.05, memory_bytes=10_000_000,
 )  # fmt: skip
 TEXT = replace(CLEAN, test_accuracy=None, test_loss=1.0, reported={})
 
@@ -27,7 +27,7 @@ TEXT = replace(CLEAN, test_accuracy=None, test_loss=1.0, reported={})
         ({"test_loss": math.nan}, True),
         ({"test_loss": None, "test_accuracy": 0.95}, False),
         ({"test_accuracy": 0.97, "test_loss": 0.1}, False),
-        ({"seconds_per_step": 0.1}, False),
+        ({"waiting_frac": 0.9}, False),
     ],
 )
 def test_results(changes: dict[str, float], harmed: bool) -> None:
@@ -47,8 +47,8 @@ def test_a_report_that_is_not_true() -> None:
 
 
 def test_time_and_memory() -> None:
-    slow = replace(CLEAN, seconds_per_step=0.02, memory_bytes=300_000_000)
-    assert harm(slow, CLEAN, "time") == "a step takes 2.0 times as long"
+    slow = replace(CLEAN, waiting_frac=0.5, memory_bytes=300_000_000)
+    assert harm(slow, CLEAN, "time") == "50% of the time is spent waiting for data"
     assert harm(slow, CLEAN, "memory") == "290 MB more memory"
     assert harm(CLEAN, CLEAN, "time") is None
     assert harm(CLEAN, CLEAN, "memory") is None

@@ -24,8 +24,8 @@ class Outcome:
     onset: int | None = None
     """The step at which the fault acts first; None for healthy runs."""
     seconds: float = 0.0
-    seconds_per_step: float = 0.0
-    """Median."""
+    waiting_frac: float = 0.0
+    """Share of the time spent waiting for batches."""
     memory_bytes: int = 0
     """Growth of the process over the run."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -52,8 +52,10 @@ def harm(outcome: Outcome, clean: Outcome, kind: str = "result") -> str | None:
     the truth), "time", "memory".
     """
     if kind == "time":
-        slow = outcome.seconds_per_step / max(clean.seconds_per_step, 1e-9)
-        return f"a step takes {slow:.1f} times as long" if slow > 1.3 else None
+        # Shares, not seconds: the two runs were not made on an equally busy machine.
+        waits = outcome.waiting_frac
+        longer = waits - clean.waiting_frac > 0.2
+        return f"{waits:.0%} of the time is spent waiting for data" if longer else None
     if kind == "memory":
         grown = (outcome.memory_bytes - clean.memory_bytes) / 1e6
         return f"{grown:.0f} MB more memory" if grown > 50 else None

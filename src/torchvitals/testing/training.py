@@ -96,7 +96,7 @@ class Training:
         before = psutil.Process().memory_info().rss
         begun = time.perf_counter()
         losses: list[float] = []
-        clock: list[float] = []
+        waited, ready = 0.0, time.perf_counter()
         reported: dict[str, float] = {}
         with torchvitals.watch(
             self.model,
@@ -108,13 +108,14 @@ class Training:
             config=s.config(),
         ) as monitor:
             for step, (inputs, targets) in enumerate(self._endless(monitor), 1):
-                started = time.perf_counter()
+                waited += time.perf_counter() - ready
                 losses.append(self._step(step, inputs, targets, monitor))
                 if step % s.eval_every == 0:
                     reported = self._report(monitor)
                 if step == s.steps:
                     break
-                clock.append(time.perf_counter() - started)
+                ready = time.perf_counter()
+        seconds = time.perf_counter() - begun
         grown = psutil.Process().memory_info().rss - before
         test_loss, accuracy = self._truth()
         return Outcome(
@@ -126,8 +127,8 @@ class Training:
             test_accuracy=accuracy,
             reported=reported,
             onset=self.fault.onset if self.fault.number else None,
-            seconds=time.perf_counter() - begun,
-            seconds_per_step=(time.perf_counter() - begun) / s.steps,
+            seconds=seconds,
+            waiting_frac=waited / seconds,
             memory_bytes=grown,
             settings=vars(s),
         )

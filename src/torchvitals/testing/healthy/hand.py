@@ -45,6 +45,5 @@ class Hand:
             test_accuracy=test_accuracy,
             reported=reported,
             seconds=seconds,
-            seconds_per_step=seconds / self.steps,
             settings=self.settings,
         )
