@@ -150,12 +150,12 @@ def test_a_change_undoes_the_jump() -> None:
 
 
 def test_a_change_reaches_the_run(tmp_path: Path) -> None:
-    case = CASES["01-lr-times-100-M"]
+    case = CASES["02-lr-times-1e-4-M"]
     sick = run_case(case, 0, tmp_path / "a", steps=20)
     rate = sick.settings["lr"]
-    change = {"lr": {"from": rate, "to": rate / 100}}
+    change = {"lr": {"from": rate, "to": rate * 1e4}}
     well = run_case(case, 0, tmp_path / "b", steps=20, change=change)
     clean = run_case("clean-M", 0, tmp_path / "c", steps=20)
     assert well.changed == ("lr",)
     assert well.train_loss == pytest.approx(clean.train_loss, rel=1e-5)
-    assert sick.train_loss > 2 * clean.train_loss
+    assert sick.train_loss > clean.train_loss + 0.1

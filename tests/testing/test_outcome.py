@@ -22,7 +22,7 @@ TEXT = replace(CLEAN, test_accuracy=None, test_loss=1.0, reported={})
         ({}, False),
         ({"test_accuracy": 0.94}, False),
         ({"test_accuracy": 0.90}, True),
-        ({"test_loss": 0.22}, False),
+        ({"test_loss": 0.21}, False),
         ({"test_loss": 0.3}, True),
         ({"test_loss": math.nan}, True),
         ({"test_loss": None, "test_accuracy": 0.95}, False),

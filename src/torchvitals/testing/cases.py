@@ -82,7 +82,7 @@ def run_case(
         case: one of `CASES`, or its key.
         seed: of data, weights, batches; it also decides width, depth, rate, batch size and dose.
         folder: the run's folder; must not be there yet.
-        steps: shorter than the case's own number, for tests.
+        steps: shorter than the case's own number, for tests; the data is smaller then too.
         change: a finding's recommended change, applied to the faulty settings.
     """
     if isinstance(case, str):
@@ -98,6 +98,7 @@ def run_case(
     if steps is not None:
         settings.steps, settings.eval_every = steps, max(1, steps // 2)
         settings.warmup_steps = min(settings.warmup_steps, steps // 4)
+        settings.num_samples = min(settings.num_samples, 1000)
     varied = case.fault or case.variant_of
     for name, value in (varied.variant_of(case.base) if varied else {}).items():
         setattr(settings, name, value)

@@ -22,6 +22,7 @@ def settings_of(letter: str, seed: int, steps: int | None, **changes: Any) -> Se
     if steps is not None:
         settings.steps, settings.eval_every = steps, max(1, steps // 2)
         settings.warmup_steps = min(settings.warmup_steps, steps // 4)
+        settings.num_samples = min(settings.num_samples, 1000)
     return settings
 
 
