@@ -123,11 +123,15 @@ class GraphKept(Fault):
     number, id, bases = 40, "graph-kept", "M"
     names = ("memory_leak",)
     harms = "memory"
-    variant = {"batch_size": 384, "width": 96, "depth": 3}  # noqa: RUF012
+    variant = {"batch_size": 384, "width": 96, "depth": 3, "num_samples": 24_000}  # noqa: RUF012
 
     def settings(self, settings: Settings) -> None:
         """Nothing is kept yet."""
         self.kept: list[Tensor] = []
+
+    def backward(self, training: Training, step: int, loss: Tensor) -> None:
+        """The graph is kept for later; without that, backward() would free what it holds."""
+        loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
 
     def after_step(self, training: Training, step: int, loss: Tensor) -> None:
         """`total += loss` in disguise."""
