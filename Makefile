@@ -22,10 +22,10 @@ define say
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo page test test-distributed lint bench docs clean browser
+.PHONY: help demo page test test-distributed lint bench bench-faults docs clean browser
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 21
 
 demo: $(RUNTIME) $(PAGE)  ## train a small model for about a minute and show what torchvitals sees
 	@$(BIN)/vitals demo
@@ -52,6 +52,9 @@ bench: $(PEERS)  ## measure the kernel, the store and the overhead beside its pe
 	$(BIN)/python bench/signs.py
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/dashboard.py
+
+bench-faults: $(DEV)  ## train the zoo of injected faults, diagnose and score it (an hour; resumes)
+	$(BIN)/python bench/diagnosis.py --split test --replay --rerun-fixes
 
 docs: $(DEV)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -167,14 +167,8 @@ def watch(
         raise ConfigError(f"histograms must be 'sampled', 'full' or False, got {histograms!r}")
     if updates not in {"sampled", "exact", False}:
         raise ConfigError(f"updates must be 'sampled', 'exact' or False, got {updates!r}")
-    if samples_every < 1:
-        raise ConfigError(f"samples_every must be at least 1, got {samples_every}")
-    if replicas_every is not None and replicas_every < 0:
-        raise ConfigError(f"replicas_every must be 0 (never) or more, got {replicas_every}")
-    if total_steps is not None and total_steps < 1:
-        raise ConfigError(f"total_steps must be at least 1, got {total_steps}")
-    if sample_size < 1:
-        raise ConfigError(f"sample_size must be at least 1, got {sample_size}")
+    _at_least(1, samples_every=samples_every, total_steps=total_steps, sample_size=sample_size)
+    _at_least(0, replicas_every=replicas_every)
     if stop_on not in {None, "warning", "error"}:
         raise ConfigError(f"stop_on must be 'warning', 'error' or None, got {stop_on!r}")
     limits = Thresholds.make(thresholds)
@@ -345,6 +339,12 @@ def _without_secrets(info: RunInfo, alerts: Alerts) -> RunInfo:
     """Addresses on the command line or in the user's settings are not kept."""
     command, config = redacted((info.command, info.config), alerts.secrets)
     return replace(info, command=command, config=config)
+
+
+def _at_least(least: int, **numbers: int | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and number < least:
+            raise ConfigError(f"{name} must be at least {least}, got {number}")
 
 
 def _models(model: Models) -> dict[str, nn.Module]:
