@@ -146,6 +146,33 @@ def sharded(rank, _folder, shape, rule):
     return norms, expected, skipped, clips
 
 
+def sharded_rollback(rank, _folder):
+    """Broken weights under FSDP2: every rank goes back, in place, to the same state."""
+    from torch.distributed.fsdp import fully_shard
+
+    training = Training(adam)
+    fully_shard(training.model)
+    training.optimizer = adam(training.model.parameters())
+    guard = Guard(rollback_every=5, keep=3).attach(training.optimizer, training.model)
+    kept = {}
+    for batch in range(40):
+        if batch == 25 and rank == 0:
+            with torch.no_grad():
+                training.model[0].weight.to_local().fill_(float("nan"))
+        training.loss(10 * batch + rank).backward()
+        kept[batch + 1] = [p.full_tensor().clone() for p in training.model.parameters()]
+        training.optimizer.step()
+        training.optimizer.zero_grad()
+        if guard.counts["rollback"]:
+            break
+    back = int(guard.verdicts[-1].note.split("state of ")[1].split()[0])
+    now = [p.full_tensor() for p in training.model.parameters()]
+    equal = all(torch.equal(a, b) for a, b in zip(now, kept[batch + 1 - back], strict=True))
+    guard.detach()
+    dist.destroy_process_group()
+    return batch, back, equal
+
+
 def one_rank_goes(rank, folder):
     """Rank 1 ends; rank 0 goes on and decides alone."""
     texts = []

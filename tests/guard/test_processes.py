@@ -59,6 +59,14 @@ def test_sharded_gradients_have_the_whole_models_norm(shape, rule, tmp_path):
         assert (clips[-1] > 0) == (rule == "adagc")
 
 
+def test_sharded_states_are_gone_back_to(tmp_path):
+    found = run(2, workers.sharded_rollback, tmp_path)
+    assert equal(found)
+    batch, back, same_weights = found[0]
+    assert (batch, same_weights) == (30, True)
+    assert back >= 16
+
+
 def test_a_rank_that_is_gone_does_not_take_the_guard_along(tmp_path):
     (norm, expected, skipped, texts), _ = run(2, workers.one_rank_goes, tmp_path)
     assert norm == pytest.approx(expected, rel=1e-5)
