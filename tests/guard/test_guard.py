@@ -194,6 +194,31 @@ def test_clipping_is_judged_before_it_happens():
         assert "0.weight" not in guard.verdicts[-1].culprits
 
 
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_clipping_call_that_no_step_followed_is_forgotten(to_none):
+    """A loop that leaves bad batches out itself."""
+    with Guard("skip", rule=1e3) as guard:
+        training = guarded(guard)
+        training.step(0)
+        for batch in ((1, NAN), (2, BAD)):
+            training.loss(batch).backward()
+            nn.utils.clip_grad_norm_(training.model.parameters(), 1.0)
+            training.optimizer.zero_grad(set_to_none=to_none)
+        expected = norm_of(training, 3)
+        training.optimizer.zero_grad(set_to_none=to_none)
+        training.step(3)
+        assert guard.last_norm == pytest.approx(expected, rel=1e-5)
+        training.loss((4, BAD)).backward()
+        nn.utils.clip_grad_norm_(training.model.parameters(), 1.0)
+        training.optimizer.zero_grad(set_to_none=to_none)
+        training.loss(5).backward()
+        nn.utils.clip_grad_norm_(training.model.parameters(), 1.0)
+        nn.utils.clip_grad_value_(training.model.parameters(), 1e-3)
+        training.optimizer.step()
+        assert not guard.last_flagged
+        assert guard.last_norm > 0.1, "read before the first of two clipping calls"
+
+
 def test_clip_scales_down_to_the_threshold():
     with Guard("clip", rule=10.0) as guard:
         training = guarded(guard, lambda p: torch.optim.SGD(p, lr=1.0))
@@ -254,7 +279,7 @@ def test_stop_raises_before_the_weights_change():
         training = guarded(guard)
         training.run(range(3))
         before = training.everything()
-        with pytest.raises(GuardStop, match="step 4: spike: gradient norm .* > 1000 .limit."):
+        with pytest.raises(GuardStop, match=r"step 4: spike: gradient norm .* > 1000 \(limit\)"):
             training.step((3, BAD))
         assert same(before, training.everything())
 
@@ -300,7 +325,7 @@ def test_what_a_users_function_raises_is_raised(monkeypatch):
 def test_a_callable_that_returns_nonsense_is_told_so():
     with Guard(lambda _: "explode", rule=1e3) as guard:
         training = guarded(guard)
-        with pytest.raises(ConfigError, match="an action must return one of .*, got 'explode'"):
+        with pytest.raises(ConfigError, match=r"an action must return one of .*, got 'explode'"):
             training.step((0, BAD))
 
 

@@ -1,4 +1,4 @@
-"""Every optimizer of torch.optim: a skipped step leaves no trace, the next is as if it never was."""
+"""Every optimizer of torch.optim: a skipped step leaves no trace, the next knows nothing of it."""
 
 import inspect
 

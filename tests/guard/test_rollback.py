@@ -127,14 +127,16 @@ def test_it_gives_up_with_a_clear_error():
 def test_without_a_kept_state_it_says_so():
     training = Training(adamw)
     guard = Guard(max_skips=1)
-    with guard.attach(training.optimizer, training.model):
-        with pytest.raises(RollbackFailed, match="no good state was kept yet"):
-            training.run([(0, NAN), (1, NAN)])
+    text = "no good state was kept yet"
+    attached = guard.attach(training.optimizer, training.model)
+    with attached, pytest.raises(RollbackFailed, match=text):
+        training.run([(0, NAN), (1, NAN)])
     training = Training(adamw)
     guard = Guard(lambda _: "rollback")
-    with guard.attach(training.optimizer, training.model):
-        with pytest.raises(RollbackFailed, match="no state is kept: name rollback in action="):
-            training.step((0, NAN))
+    text = "no state is kept: name rollback in action="
+    attached = guard.attach(training.optimizer, training.model)
+    with attached, pytest.raises(RollbackFailed, match=text):
+        training.step((0, NAN))
 
 
 def test_a_second_try_goes_further_back():

@@ -79,9 +79,10 @@ def test_a_step_that_the_scaler_skips_is_no_step_of_the_weights(tmp_path, fused)
         if fused:  # step() is called and does nothing
             assert ratio.steps.tolist() == [1, 2, 3, 4]
             assert ratio.values[1] == 0
-        else:  # step() is not called: there is no step 2 yet
-            assert ratio.steps.tolist() == [1, 2, 3]
+        else:  # step() is not called: the step has no update to measure
+            assert ratio.steps.tolist() == [1, 3, 4]
             assert (ratio.values > 0).all()
+        assert history.series("amp/scaler/skipped").values.tolist() == [0, 1, 0, 0]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -178,6 +178,10 @@ class Guard(Judging):
         for module in models:
             if not isinstance(module, nn.Module):
                 raise ConfigError(f"model must be a torch.nn.Module, got {type(module).__name__}")
+        self._agreement = Agreement(wanted=self._wants_agreement, timeout_s=self._timeout_s)
+        if self._agreement.several and self._decide == "device":
+            self._agreement.close()
+            raise ConfigError("decide='device' serves one process; use decide='host' with several")
         known = {**names_of(models, optimizers), **(names or {})}
         self._wards = [
             Ward(number, one, known, self._rule.fresh(), self._backend)
@@ -186,9 +190,6 @@ class Guard(Judging):
         self._watches_loss = self._wants_divergence
         if self._wants_divergence is None and len(optimizers) > 1:
             self._watches_loss = False
-        self._agreement = Agreement(wanted=self._wants_agreement, timeout_s=self._timeout_s)
-        if self._agreement.several and self._decide == "device":
-            raise ConfigError("decide='device' serves one process; use decide='host' with several")
         self._running = RunningStats(models)
         if self.policy.rolls_back:
             self._snapshots = Snapshots(
@@ -430,16 +431,16 @@ class Guard(Judging):
             log.error("torchvitals: %s", text)
             self._note("degraded", ward, text, {"probe": "guard"})
 
-    def _before_clip(self, parameters: list[Tensor]) -> None:
+    def _before_clip(self, parameters: list[Tensor]) -> list[Ward] | None:
         """Read norms before the user's clipping changes them."""
         if self._off:
-            return
+            return None
         ids = {id(parameter) for parameter in parameters}
-        for ward in self._wards:
-            if ward.reading is None and any(id(one) in ids for one in ward.parameters):
-                with torch.no_grad():
-                    ward.reading = ward.read()
-                ward.reading.scale = still_scaled_by(self._scaler, ward.optimizer)
+        wards = [w for w in self._wards if any(id(one) in ids for one in w.parameters)]
+        with torch.no_grad():
+            for ward in wards:
+                ward.before_clip(still_scaled_by(self._scaler, ward.optimizer))
+        return wards
 
     def _scaler_skipped(self, ward: Ward) -> None:
         self.counts["scaler_skip"] += 1
@@ -595,8 +596,9 @@ def _detached(loss: Any) -> Any:
     raise ConfigError(f"a loss must be a number or a one-element tensor, got {type(loss).__name__}")
 
 
-def _after_clip(_note: Any, _limit: float, _norm: Any) -> None:
-    """Norms were read before."""
+def _after_clip(wards: list[Ward], _limit: float, _norm: Any) -> None:
+    for ward in wards:
+        ward.after_clip()
 
 
 def _users(function: Callable[[Verdict], Any], verdict: Verdict) -> Any:

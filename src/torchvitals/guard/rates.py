@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
+
 JUMP = 2.0
 UNHEARD = 5.0
 """Times the highest rate so far: no restart of a schedule goes there."""
@@ -25,7 +27,7 @@ class Rates:
 
     def look(self, groups: Sequence[Mapping[str, Any]]) -> int:
         """NONE, CHANGED (a jump), or RAISED: far beyond any rate of this run."""
-        now = [float(group["lr"]) for group in groups]
+        now = [_rate(group["lr"]) for group in groups]
         if len(now) != len(self._last):
             new = bool(self._last)
             self._last, self._slope = now, [0.0] * len(now)
@@ -62,3 +64,8 @@ class Rates:
         """What `state_dict` gave."""
         self._last, self._slope = list(state["last"]), list(state["slope"])
         self._highest = list(state["highest"])
+
+
+def _rate(rate: Any) -> float:
+    """As a number; one that lives on a device is not waited for, and not looked at."""
+    return 0.0 if isinstance(rate, Tensor) and not rate.is_cpu else float(rate)

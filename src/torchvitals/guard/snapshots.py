@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from torchvitals.guard.signals import local
+
 
 @dataclass(slots=True)
 class Snapshot:
@@ -143,7 +145,7 @@ class Snapshots:
         ):
             if id(tensor) not in seen:
                 seen.add(id(tensor))
-                yield tensor.detach()
+                yield local(tensor.detach())
 
     def _copy(self, value: Any) -> Any:
         if isinstance(value, Tensor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from types import FrameType
@@ -57,6 +58,8 @@ class Ward:
         """Of the step about to be made, as it was told."""
         self.reading: Reading | None = None
         """Made where gradients were about to be clipped."""
+        self._clipped: list[tuple[weakref.ref[Tensor], int]] = []
+        """The gradients as clipping left them."""
         self.device: OnDevice | None = None
         self.device_flag: Tensor | None = None
         self.handed: list[str] = []
@@ -99,10 +102,32 @@ class Ward:
         places, grads = self.grads()
         return self._norms.read(places, grads)
 
+    def before_clip(self, scale: float) -> None:
+        """Read the norms, unless an earlier clipping call of this step did."""
+        if self.reading is None or self._is_stale():
+            self.reading = self.read()
+            self.reading.scale = scale
+
+    def after_clip(self) -> None:
+        """Remember the gradients by which the reading is known to be of this step."""
+        self._clipped = [(weakref.ref(grad), grad._version) for grad in self.grads()[1]]
+
     def take_reading(self) -> Reading:
         """What was read before clipping, or else is read now."""
-        reading, self.reading = self.reading, None
-        return self.read() if reading is None else reading
+        reading, stale = self.reading, self.reading is not None and self._is_stale()
+        self.reading, self._clipped = None, []
+        return self.read() if reading is None or stale else reading
+
+    def _is_stale(self) -> bool:
+        """Whether there are other gradients than those that were clipped: no step followed.
+
+        A GradScaler may have unscaled them since, which is one write; zeroing and adding is two.
+        """
+        grads = self.grads()[1]
+        return len(grads) != len(self._clipped) or any(
+            ref() is not grad or grad._version > version + 1
+            for grad, (ref, version) in zip(grads, self._clipped, strict=True)
+        )
 
     def enter(self) -> bool:
         """A step begins; False for one inside a step: a subclass that calls super().step()."""
