@@ -202,7 +202,7 @@ class Diagnostician:
                 del self._known[name]
 
     def _store(self, id_: str, one: Finding, state: str, step: int, text: str = "") -> None:
-        data = {"id": id_, "state": state, "finding": one.to_json()}
+        data = {"id": id_, "name": one.name, "state": state, "finding": one.to_json()}
         self._put(Event(step, time.time(), "finding", text or one_line(one), data))
 
     def _announce(self, one: Finding) -> None:

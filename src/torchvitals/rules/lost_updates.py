@@ -86,6 +86,6 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             f"keep the weights in float32 and compute in {dtype} with torch.autocast "
             f"({places(sites, 2)})"
         ),
-        change={"weight_dtype": {"from": dtype, "to": "float32"}},
+        change={"dtype": {"from": dtype, "to": "float32"}},
         confidence=0.93,
     )

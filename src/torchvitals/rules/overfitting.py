@@ -18,7 +18,15 @@ from __future__ import annotations
 import numpy as np
 
 from torchvitals.record import ROOT, Finding, Key
-from torchvitals.rules.rule import INFO, WARNING, NotChecked, cause, evidence, finding
+from torchvitals.rules.rule import (
+    INFO,
+    WARNING,
+    NotChecked,
+    cause,
+    changed,
+    evidence,
+    finding,
+)
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import num, share
 from torchvitals.rules.thresholds import Thresholds
@@ -89,7 +97,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         ],
         fix=f"stop at step {step} (keep that checkpoint), or use weight decay 0.1 and dropout "
         "0.1 … 0.3",
-        change={"stop_at": step, "weight_decay": {"to": 0.1}},
+        change=changed("max_steps", run.last_step, step),
         confidence=0.85,
     )
 

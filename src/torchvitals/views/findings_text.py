@@ -24,10 +24,8 @@ INDENT = "  "
 def diagnosis_text(found: Diagnosis, width: int, *, path: Path | None = None) -> RenderableType:
     """What is wrong, where, since when, why, and what to do."""
     name = str(path) if path is not None else found.run
-    title = Text.assemble(
-        (words.tail(name, max(width - 40, 16)), "bold"),
-        f"  {found.status} · {words.plural(found.steps, 'step')} · {counts(found.findings)}",
-    )
+    rest = f"  {found.status} · {words.plural(found.steps, 'step')} · {counts(found.findings)}"
+    title = Text.assemble((words.tail(name, max(width - len(rest), 16)), "bold"), rest)
     lines: list[RenderableType] = [title]
     for at, one in enumerate(found.findings[: NUM_FULL + NUM_SHORT]):
         lines += ["", *finding_lines(one, width, full=at < NUM_FULL)]
