@@ -51,12 +51,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     With VITALS_TEST_RUNS=DIR the finished ones stay there for the next time.
     """
     folder = Path(os.environ.get("VITALS_TEST_RUNS") or tmp_path_factory.mktemp("runs"))
-    steps = "400" if SCREENSHOTS else "80"
+    steps = "300" if SCREENSHOTS else "60"
     faulty = [_train(folder / f"gpt-{fault}", "--fault", fault, "--steps", steps)
               for fault in ("frozen", "hot")
               if not (folder / f"gpt-{fault}").exists()]  # fmt: skip
     for process in faulty:
-        assert process.wait(120) == 0
+        assert process.wait(600) == 0
     (folder / "torn").mkdir(exist_ok=True)
     (folder / "torn" / "run.vitals").write_bytes(b"this is no run" * 100)
     shutil.rmtree(folder / "gpt-live", ignore_errors=True)

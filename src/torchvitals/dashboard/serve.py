@@ -26,6 +26,8 @@ FIRST_PORT: Final = 8765
 TRIES: Final = 100
 SHORTEST_TOKEN: Final = 16
 PARENT_S: Final = 0.5
+POLITE: Final = 5
+"""Beside a training that started it, the page takes what the training leaves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,8 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
         server = _Server(config, app.live.close)
         if settings.parent is not None:
             _follow(settings.parent, server)
+            if hasattr(os, "nice"):
+                os.nice(POLITE)
         on_ready(address(settings, listener.getsockname()[1], token))
         with suppress(KeyboardInterrupt):  # uvicorn raises it again once everything is closed
             server.run(sockets=[listener])
