@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -23,14 +24,33 @@ OURS = str(Path(__file__).parents[1]) + os.sep
 def at_the_end(failed: Callable[[BaseException], None], finish: Callable[[], None]) -> None:
     """Call `failed` with the exception the script died of, and `finish` when it is over."""
     before = sys.excepthook
+    interrupted = False
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        nonlocal interrupted
+        interrupted = isinstance(error, KeyboardInterrupt)
         trace = sys.last_traceback = cleaned(error, trace)
         before(kind, error, trace)
         failed(error)
 
+    def end() -> None:
+        finish()
+        if interrupted:
+            remember_the_interrupt()
+
     sys.excepthook = show
-    atexit.register(finish)
+    atexit.register(end)
+
+
+def remember_the_interrupt() -> None:
+    """Let the process end by SIGINT, as it would have.
+
+    The interpreter notes that a KeyboardInterrupt ended the program, and forgets it when any other
+    text is compiled and run: imports of ours do that. Running a text that is interrupted makes it
+    note that again.
+    """
+    with suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")
 
 
 def cleaned(error: BaseException, trace: TracebackType | None) -> TracebackType | None:
