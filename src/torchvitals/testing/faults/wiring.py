@@ -130,7 +130,7 @@ class GraphKept(Fault):
         self.kept: list[Tensor] = []
 
     def backward(self, training: Training, step: int, loss: Tensor) -> None:
-        """The graph is kept for later, which needs what the pass would free."""
+        """The graph stays whole; otherwise what it holds would be freed here."""
         loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
 
     def after_step(self, training: Training, step: int, loss: Tensor) -> None:
