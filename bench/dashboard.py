@@ -14,6 +14,7 @@ too, it says more than the time on the clock.
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import random
 import signal
@@ -84,6 +85,7 @@ class Server:
             stdout=subprocess.PIPE,
             text=True,
         )
+        atexit.register(self.process.kill)
         assert self.process.stdout is not None
         self.base = self.process.stdout.readline().partition("/?")[0]
 

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -29,9 +30,18 @@ MARKUP = "<img src=x onerror=document.title='owned'>"
 """A metric somebody might log: the page must show it as text."""
 
 
+def worst(history: Any, key: str) -> tuple[int, float]:
+    """Step and size of the largest magnitude that was stored so far."""
+    steps, values = history.series(key)
+    finite = np.where(np.isfinite(values), np.abs(values), -1.0)
+    at = int(np.argmax(finite))
+    return int(steps[at]), float(finite[at])
+
+
 def frozen(step: int, history: Any) -> Finding:
     """The finding of a layer that gets gradients and never moves."""
-    key = f"update/{FAULTY}.weight/ratio"
+    key, gradient = f"update/{FAULTY}.weight/ratio", f"gradient/{FAULTY}.weight/rms"
+    at, size = worst(history, gradient)
     return Finding(
         name="frozen_layer",
         severity=Severity.WARNING,
@@ -44,8 +54,8 @@ def frozen(step: int, history: Any) -> Finding:
                 key=key, step=step, value=0.0, threshold=1e-12,
             ),
             Evidence(
-                text="its gradient is not zero: rms 2.1e-4, like its neighbours'",
-                key=f"gradient/{FAULTY}.weight/rms", step=step, value=2.1e-4,
+                text=f"its gradient is not zero: rms up to {size:.2g}",
+                key=gradient, step=at, value=size,
             ),
         ),
         explanation=(
@@ -90,24 +100,29 @@ def frozen(step: int, history: Any) -> Finding:
 
 def hot(step: int, history: Any) -> Finding:
     """The finding of a learning rate that is too high."""
+    logit = "attention/blocks.3.attention.head_1/max_logit"
+    ratio = "summary/update_ratio/median"
+    (loss_at, loss), (ratio_at, ratios), (logit_at, logits) = (
+        worst(history, key) for key in ("loss", ratio, logit)
+    )
     return Finding(
         name="learning_rate_too_high",
         severity=Severity.ERROR,
         sites=("[root module]", "blocks.3.mlp.down.weight", "head.weight"),
-        first_step=max(step - 10, 1),
+        first_step=ratio_at,
         last_step=step,
         evidence=(
             Evidence(
-                text="loss rose above its own best by more than half",
-                key="loss", step=step, threshold=4.0,
+                text=f"loss jumped to {loss:.3g}, above 4",
+                key="loss", step=loss_at, value=loss, threshold=4.0,
             ),
             Evidence(
-                text="median update ratio 0.12, healthy is below 0.01",
-                key="summary/update_ratio/median", step=step, value=0.12, threshold=0.01,
+                text=f"median update ratio {ratios:.2g}, healthy is below 0.01",
+                key=ratio, step=ratio_at, value=ratios, threshold=0.01,
             ),
             Evidence(
-                text="largest attention logit 41, the softmax is saturated above 30",
-                key="attention/blocks.3.attention.head_1/max_logit", step=step, threshold=30.0,
+                text=f"attention logit of size {logits:.3g}, the softmax is saturated above 30",
+                key=logit, step=logit_at, value=logits, threshold=30.0,
             ),
         ),
         explanation=(
@@ -192,7 +207,7 @@ def train(run: Path, *, fault: str, steps: int, pause: float, batch_size: int, s
             if step % SAVE_EVERY == 0:
                 monitor.event("checkpoint", f"saved step-{step}.pt", path=f"step-{step}.pt")
             if fault in _FINDINGS and step in (40, steps - 1):
-                finding = _FINDINGS[fault](step, None)
+                finding = _FINDINGS[fault](step, monitor.history)
                 monitor.event(
                     "finding", finding.explanation, id=f"{finding.name}/{finding.sites[0]}",
                     state="opened" if step == 40 else "updated", finding=finding.to_json(),
