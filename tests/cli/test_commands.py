@@ -49,7 +49,7 @@ def test_a_wrong_command_gets_the_closest(run: Vitals) -> None:
     done = run("shwo")
     assert done.exit_code == 2
     assert "Did you mean show?" in done.stderr
-    assert "There are demo, ui, ls" in run("xyzzy").stderr
+    assert "There are demo, run, ui, ls" in run("xyzzy").stderr
 
 
 @pytest.mark.usefixtures("runs")
