@@ -95,6 +95,13 @@ MATRIX: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
         None,
         LATE + "test_an_optimizer_made_anew_is_followed",
     ),
+    "resumed from a checkpoint": (
+        "tests/situations/test_resume.py::"
+        "test_series_and_findings_are_those_of_an_uninterrupted_run",
+        None,
+        None,
+        None,
+    ),
     "LoRA of peft": (LATE + "test_lora_of_peft_is_watched", None, None, None),
     "`torch.func`": (
         LATE + "test_functional_calls_do_not_count_as_the_models",

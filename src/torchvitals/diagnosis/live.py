@@ -140,13 +140,13 @@ class Diagnostician:
     def close(self, status: str) -> None:
         """One last look at everything."""
         if self._num_monitored >= FIRST:
-            self._look(cheap=False)
+            self._look(cheap=False, last=True)
         self._closed = True
         if self._history is not None:
             self._history.close()
             self._history = None
 
-    def _look(self, *, cheap: bool) -> None:
+    def _look(self, *, cheap: bool, last: bool = False) -> None:
         begun = self._clock()
         if self._history is None:
             self._history = self._open_history()
@@ -159,14 +159,14 @@ class Diagnostician:
         for rule in chosen:
             self._last.pop(rule.name, None)
         self._last.update({one.name: one for one in found})
-        self._compare(run, group(run, self._last.values()), cheap=cheap)
+        self._compare(run, group(run, self._last.values()), cheap=cheap, last=last)
         cost = self._clock() - begun
         self._costs[cheap] = cost
         self.spent_s += cost
         self._looked_at = self._num_monitored
         self._next = max(self._num_monitored + 1, min(2 * self._num_monitored, 64))
 
-    def _compare(self, run: Run, found: list[Finding], *, cheap: bool) -> None:
+    def _compare(self, run: Run, found: list[Finding], *, cheap: bool, last: bool) -> None:
         """What opened, changed and is over since the last look."""
         now, step = self._clock(), run.last_step
         parts = {part.name: one.name for one in found for part in one.symptoms}
@@ -186,7 +186,7 @@ class Diagnostician:
                 known.finding.fix,
             )
             known.finding, known.missed = one, 0
-            if worse or (differs and now - known.stored_at >= UPDATE_S):
+            if worse or (differs and (last or now - known.stored_at >= UPDATE_S)):
                 known.stored_at = now
                 self._store(known.id, one, "updated", step)
             if worse:

@@ -671,6 +671,14 @@ class Monitor(Talk):
         keys = {Key("rank", str(rank), "num_drifted"): float(n) for rank, n in numbers.items()}
         self._recorder.put(Logged(step, time.time(), keys))
 
+    def _settle(self) -> None:
+        self._recorder.flush()
+
+    def _restarted(self) -> None:
+        self._last_measured = self._steps.done
+        self._active = self._steps.monitored(self._steps.current)
+        self._switch()
+
     def _look_for_changes(self) -> None:
         if not self._wall.up("changes"):
             return

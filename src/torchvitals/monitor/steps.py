@@ -27,6 +27,11 @@ class Steps:
         self.current = last + 1
         """The step under way."""
 
+    def resume(self, done: int) -> None:
+        """Go on after that step as if nothing had been interrupted: no step is measured extra."""
+        self.current, self._first = done + 1, 1
+        self._stepped.clear()
+
     @property
     def done(self) -> int:
         """The last finished step."""

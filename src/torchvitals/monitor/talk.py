@@ -6,7 +6,7 @@ loader, the reference model. `monitor.py` has the other half.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torchvitals.monitor.logbook import Logbook
     from torchvitals.monitor.pace import Pace
     from torchvitals.monitor.probe_set import Probes
+    from torchvitals.monitor.steps import Steps
     from torchvitals.rules.thresholds import Thresholds
     from torchvitals.store.history import History
 
@@ -45,6 +46,7 @@ class Talk(TakesMetrics):
     _logbook: Logbook
     _pace: Pace | None
     _probes: Probes
+    _steps: Steps
     _thresholds: Thresholds | None = None
     _page: PageProcess | None = None
     path: Path
@@ -166,6 +168,54 @@ class Talk(TakesMetrics):
     def diagnose(self, *, at: int | None = None) -> Diagnosis:
         """All rules over what was stored so far; with `at`, as it looked after that step."""
         return diagnose(self.history, thresholds=self._thresholds, at=at)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs for a resumed run to be the one that was never interrupted.
+
+        Tensors, numbers and texts: for `torch.save` and for torch.distributed.checkpoint alike.
+        Findings and series are in the run's file and need not be kept here.
+        """
+        self._settle()
+        probes = {
+            name: probe.state_dict()
+            for name, probe in self._probes.in_order()
+            if hasattr(probe, "state_dict")
+        }
+        state: dict[str, Any] = {"version": 1, "step": self._steps.done, "probes": probes}
+        if self.guard is not None:
+            state["guard"] = self.guard.state_dict()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was taken; before the first step of this process.
+
+        Use it with ``watch(…, resume=True)`` on the run the checkpoint is of: steps that the run
+        has beyond the checkpoint are made again and replace the old ones.
+        """
+        if not isinstance(state, Mapping) or state.get("version") != 1:
+            raise ConfigError(
+                "this is no state of a monitor: give what monitor.state_dict() returned"
+            )
+        if self._steps.has_stepped:
+            raise ConfigError(
+                "load_state_dict() must come before the first step; this monitor has made "
+                f"{self._steps.done} already"
+            )
+        self._steps.resume(int(state["step"]))
+        for name, probe in self._probes.in_order():
+            if hasattr(probe, "load_state_dict") and name in state["probes"]:
+                probe.load_state_dict(state["probes"][name])
+        if self.guard is not None and "guard" in state:
+            self.guard.load_state_dict(state["guard"])
+        self._restarted()
+
+    def _settle(self) -> None:
+        """Wait until what was measured is counted."""
+        raise NotImplementedError
+
+    def _restarted(self) -> None:
+        """The step under way is another one."""
+        raise NotImplementedError
 
     def _end_epoch(self) -> None:
         if not self._closed:

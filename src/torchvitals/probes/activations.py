@@ -106,7 +106,7 @@ class Company:
             self.ends = np.array([site.ends for site in sites], dtype=np.float32)
         if any(site.floor is not None for site in sites):
             self.activity = [
-                None if site.floor is None else units.of(site.line, tensor, site.floor)
+                None if site.floor is None else units.of(site.line, tensor, site.floor, site.name)
                 for site, tensor in zip(sites, tensors, strict=True)
             ]
         self._counted = [a for a in self.activity or () if a is not None]
@@ -374,6 +374,14 @@ class Activations:
     def names(self, num: int) -> list[str]:
         """The sites of the first lines, in their order: each rank numbers them by itself."""
         return [site.name for site in self._sites[:num]]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What goes on over a resumed run: how often units were active lately."""
+        return self._units.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where that state ended."""
+        self._units.load_state_dict(state)
 
     def take_bins(self) -> Distributions:
         """The histograms added up since the last time."""

@@ -9,7 +9,7 @@ The moments are looked at in a sample of each tensor, in one of four monitored s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,15 @@ class OptimizerState:
         )
         self._raw = OptimizerRaw([], [])
         self._seen = [0] * len(self._optimizers)
+
+    def state_dict(self) -> dict[str, list[int]]:
+        """How many steps of each optimizer were seen: moments are sampled at some of them."""
+        return {"seen": list(self._seen)}
+
+    def load_state_dict(self, state: Mapping[str, list[int]]) -> None:
+        """Go on where that state ended."""
+        if len(state["seen"]) == len(self._seen):
+            self._seen = list(state["seen"])
 
     def adopt(self, number: int, optimizer: Optimizer) -> None:
         """Read another optimizer in the place of that one."""

@@ -7,8 +7,9 @@ most 2.5 % of the mean over the layer's units. Two counters a unit, over a windo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from torch import Tensor, nn, zeros
 from torch import cat as torch_cat
 from torch import float32 as torch_float32
 from torch import int32 as torch_int32
+from torch import stack as torch_stack
 
 from torchvitals.stats.backend import Activity
 
@@ -104,9 +106,24 @@ class UnitCounters:
 
     def __init__(self) -> None:
         self._layers: dict[int, Layer] = {}
+        self._names: dict[int, str] = {}
         self._steps = 0
+        self._kept: dict[str, dict[str, Any]] = {}
+        """Counters of a checkpoint, for layers that were not seen yet."""
 
-    def of(self, line: int, tensor: Tensor, floor: float) -> Activity | None:
+    def state_dict(self) -> dict[str, Any]:
+        """The counters by the names of their sites."""
+        layers = {self._names[line]: layer.state() for line, layer in self._layers.items()}
+        return {"steps": self._steps, "layers": {**self._kept, **layers}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting where that state ended."""
+        self._steps = int(state["steps"])
+        self._kept = dict(state["layers"])
+        for line, layer in self._layers.items():
+            layer.restore(self._kept.pop(self._names[line], None))
+
+    def of(self, line: int, tensor: Tensor, floor: float, name: str) -> Activity | None:
         """What to count in a tensor of this shape; None where it has no units, or other ones."""
         if tensor.dim() == 0 or tensor.numel() == 0:
             return None
@@ -116,6 +133,8 @@ class UnitCounters:
             counts = zeros(units, dtype=torch_int32, device=tensor.device)
             totals = zeros(units, dtype=torch_float32, device=tensor.device)
             layer = self._layers[line] = Layer(line, counts, counts.clone(), totals, totals.clone())
+            self._names[line] = name
+            layer.restore(self._kept.pop(name, None))
         if len(layer.counts) != units or layer.counts.device != tensor.device:
             return None
         rows = tensor.numel() // units
@@ -168,6 +187,26 @@ class Layer:
     totals_before: Tensor
     rows: int = 0
     rows_before: int = 0
+
+    def state(self) -> dict[str, Any]:
+        """What it has counted."""
+        return {
+            "counts": torch_stack([self.counts, self.before]).cpu(),
+            "totals": torch_stack([self.totals, self.totals_before]).cpu(),
+            "rows": [self.rows, self.rows_before],
+        }
+
+    def restore(self, state: Mapping[str, Any] | None) -> None:
+        """Go on from there; counters of another number of units are of another layer."""
+        if state is None or state["counts"].shape[1] != len(self.counts):
+            return
+        for ours, kept in (
+            ((self.counts, self.before), state["counts"]),
+            ((self.totals, self.totals_before), state["totals"]),
+        ):
+            for mine, theirs in zip(ours, kept, strict=True):
+                mine.copy_(theirs)
+        self.rows, self.rows_before = map(int, state["rows"])
 
     def turn(self) -> None:
         """Begin a new window."""

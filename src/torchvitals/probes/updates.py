@@ -13,7 +13,7 @@ group) is in Δw; nothing is reconstructed from lr × gradient.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -187,6 +187,14 @@ class Updates:
         """(kind, site) of what this rank holds a counted piece of."""
         counted = [self._names[line] for line in np.flatnonzero(self.shards.counted)]
         return {(kind, name) for kind in ("parameter", "update") for name in counted}
+
+    def state_dict(self) -> dict[str, int]:
+        """Checks running in which each parameter stood still, where there are any."""
+        return {name: int(n) for name, n in zip(self._names, self._still, strict=True) if n}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Go on where that state ended."""
+        self._still = np.array([state.get(name, 0) for name in self._names], dtype=np.int64)
 
     def take_bins(self) -> Distributions:
         """The histograms added up since the last time."""

@@ -12,8 +12,9 @@ is never too large, and a few per cent too small where singular values lie close
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -116,6 +117,20 @@ class Weights:
         self._directions[line] = v
         rank: Tensor = (torch.linalg.vector_norm(w) / top) ** 2
         return rank
+
+    def state_dict(self) -> dict[str, Any]:
+        """Whose turn it is, and where each matrix's iteration stands."""
+        names = self._names
+        directions = {names[line]: v.cpu() for line, v in self._directions.items()}
+        return {"turn": self._turn, "directions": directions}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where that state ended."""
+        self._turn = int(state["turn"])
+        line_of = {name: line for line, name in enumerate(self._names)}
+        for name, v in state["directions"].items():
+            if name in line_of and self._tensors[line_of[name]].shape[-1] == len(v):
+                self._directions[line_of[name]] = v.to(self._tensors[line_of[name]].device)
 
     def take_bins(self) -> Distributions:
         """None: it has no distributions."""
