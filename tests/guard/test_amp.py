@@ -11,6 +11,9 @@ from torchvitals.guard import MeanStd
 from .training import BAD, NAN, Training, same
 
 SCALE = 1024.0
+WAYS = pytest.mark.parametrize(
+    ("fused", "decide"), [(False, "host"), (True, "host"), (True, "device")]
+)
 
 
 def adamw(fused):
@@ -38,12 +41,9 @@ def norm_of(training, batch):
     return math.sqrt(float(sum(squares)))
 
 
-@pytest.mark.parametrize("decide", ["host", "device"])
 @pytest.mark.parametrize("unscale", [False, True])
-@pytest.mark.parametrize("fused", [False, True])
+@WAYS
 def test_the_norm_is_of_unscaled_gradients_once(fused, unscale, decide):
-    if decide == "device" and not fused:
-        pytest.skip("a device decides for fused optimizers")
     training = Training(adamw(fused))
     scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
     with Guard("skip", decide=decide).attach(training.optimizer, training.model) as guard:
@@ -70,11 +70,8 @@ def test_clipping_under_a_scaler(fused, given):
         assert guard.last_norm == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("decide", ["host", "device"])
-@pytest.mark.parametrize("fused", [False, True])
+@WAYS
 def test_the_scalers_own_skips_are_seen(fused, decide):
-    if decide == "device" and not fused:
-        pytest.skip("a device decides for fused optimizers")
     training = Training(adamw(fused))
     scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
     noted = []
@@ -95,11 +92,8 @@ def test_the_scalers_own_skips_are_seen(fused, decide):
     assert [kind for kind, *_ in noted] == ["scaler"]
 
 
-@pytest.mark.parametrize("decide", ["host", "device"])
-@pytest.mark.parametrize("fused", [False, True])
+@WAYS
 def test_a_spike_is_skipped_and_the_scale_is_left_alone(fused, decide):
-    if decide == "device" and not fused:
-        pytest.skip("a device decides for fused optimizers")
     clean, training = Training(adamw(fused)), Training(adamw(fused))
     scalers = [torch.amp.GradScaler("cpu", init_scale=SCALE) for _ in range(2)]
     rule = MeanStd(6.0, warmup=5)
