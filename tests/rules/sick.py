@@ -302,8 +302,9 @@ CASES: dict[str, Case] = {
         together(column("clock/step/wall_s", 0.1), column("clock/data/wall_s", 0.01)),
     ),
     "slow_step": Case(
-        column("speed/run/steps_per_s", lambda t: 10.0 if t < 80 else 3.0),
+        column("speed/run/steps_per_s", lambda t: 10.0 if t < 180 else 3.0),
         column("speed/run/steps_per_s", 10.0),
+        make={"steps": 280},
     ),
     "memory_leak": Case(
         column("machine/process/rss_bytes", lambda t: 1e9 + 5e6 * t),

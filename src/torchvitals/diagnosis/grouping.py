@@ -38,78 +38,98 @@ ORDER = (
 )  # fmt: skip
 
 BLOW_UP = (
-    "weight_blow_up", "activation_scale", "saturation", "dead_units", "exploding_gradients",
-    "massive_activations", "logit_drift", "edge_of_stability", "unbalanced_rotation",
-    "update_not_descent", "update_ratio", "tensor_spike", "gradient_spike", "non_finite",
-    "loss_spike", "divergence", "oscillation", "plateau", "dormant_units", "attention_collapse",
-    "attention_logits", "rank_collapse", "frozen_layer", "adam_variance_lag", "vanishing_gradients",
-    "over_clipping", "loss_at_start",
-)  # fmt: skip
+    "weight_blow_up activation_scale saturation dead_units exploding_gradients "
+    "massive_activations logit_drift edge_of_stability unbalanced_rotation update_not_descent "
+    "update_ratio tensor_spike gradient_spike non_finite loss_spike divergence oscillation "
+    "plateau dormant_units attention_collapse input_ignored attention_logits rank_collapse "
+    "frozen_layer adam_variance_lag vanishing_gradients over_clipping loss_at_start"
+)
+"""What steps that are too large bring about."""
 STANDSTILL = (
-    "lr_too_low", "plateau", "frozen_layer", "update_ratio", "unbalanced_rotation",
-    "vanishing_gradients", "dormant_units", "adam_eps_dominates", "lost_updates", "rank_collapse",
-)  # fmt: skip
-ANYTHING = tuple(dict.fromkeys((*BLOW_UP, *STANDSTILL)))
+    "lr_too_low plateau frozen_layer update_ratio unbalanced_rotation vanishing_gradients "
+    "dormant_units adam_eps_dominates lost_updates rank_collapse"
+)
+"""What too little progress looks like."""
 
-EXPLAINS: dict[str, tuple[str, ...]] = {
-    "no_effective_step": (*STANDSTILL, "input_ignored", "loss_at_start"),
-    "orphan_parameter": ("frozen_layer", "plateau", "unbalanced_rotation", "update_ratio",
-                         "dormant_units", "vanishing_gradients", "rank_collapse"),
-    "gradients_not_cleared": ("lr_too_high", "schedule_fault", "overfitting", *BLOW_UP),
-    "wrong_loss_input": ("plateau", "loss_at_start", "lr_too_low", "vanishing_gradients",
-                         "exploding_gradients", "input_ignored", "overfitting", "lr_too_high",
-                         "over_clipping", "class_imbalance", "dormant_units"),
-    "summed_loss": ("loss_at_start", "lr_too_high", *BLOW_UP),
-    "non_finite_input": ("lr_too_high", "amp_overflow", *BLOW_UP),
-    "input_ignored": (*ANYTHING, "overfitting", "lr_too_high", "bad_init"),
-    "input_scale": ("lr_too_high", *ANYTHING),
-    "class_imbalance": ("plateau", "input_ignored", "loss_spike", "gradient_spike"),
-    "repeated_batches": ("overfitting", "leakage", "plateau"),
-    "bad_init": ("lr_too_high", "lr_too_low", "input_ignored", *ANYTHING),
-    "schedule_fault": ("lr_too_high", "lr_too_low", *ANYTHING),
-    "lost_updates": STANDSTILL,
-    "amp_overflow": ("non_finite", "frozen_layer", "plateau"),
-    "adam_eps_dominates": ("lr_too_low", "plateau", "update_ratio", "vanishing_gradients",
-                           "unbalanced_rotation"),
-    "over_clipping": ("lr_too_low", "plateau", "update_ratio", "adam_eps_dominates"),
-    "over_regularised": ("plateau", "vanishing_gradients", "lr_too_high", "lr_too_low",
-                         "dead_units", "dormant_units", "rank_collapse", "activation_scale",
-                         "input_ignored", "update_ratio", "update_not_descent", "divergence",
-                         "unbalanced_rotation", "frozen_layer"),
-    "attention_logits": ("attention_collapse", "exploding_gradients", "vanishing_gradients",
-                         "massive_activations", "plateau", "loss_spike", "rank_collapse"),
-    "adam_variance_lag": ("loss_spike", "gradient_spike", "tensor_spike", "divergence",
-                          "update_ratio", "update_not_descent"),
-    "batch_too_small": ("oscillation", "plateau"),
-    "lr_too_high": (*BLOW_UP, "input_ignored"),
-    "lr_too_low": ("plateau", "update_ratio", "frozen_layer", "unbalanced_rotation",
-                   "input_ignored"),
-    "weight_blow_up": ("activation_scale", "saturation", "exploding_gradients", "loss_spike",
-                       "divergence", "non_finite", "massive_activations", "gradient_spike",
-                       "tensor_spike", "logit_drift", "plateau", "dead_units", "update_ratio"),
-    "activation_scale": ("saturation", "vanishing_gradients", "exploding_gradients", "plateau",
-                         "massive_activations", "dead_units", "update_ratio",
-                         "unbalanced_rotation"),
-    "saturation": ("vanishing_gradients", "plateau", "frozen_layer", "update_ratio",
-                   "unbalanced_rotation", "dormant_units"),
-    "dead_units": ("vanishing_gradients", "plateau", "frozen_layer", "dormant_units", "loss_spike",
-                   "update_ratio", "unbalanced_rotation", "rank_collapse"),
-    "vanishing_gradients": ("plateau", "frozen_layer", "update_ratio", "unbalanced_rotation",
-                            "dormant_units", "input_ignored", "rank_collapse"),
-    "exploding_gradients": ("gradient_spike", "tensor_spike", "non_finite", "loss_spike",
-                            "divergence", "plateau", "update_ratio", "over_clipping",
-                            "massive_activations", "oscillation", "unbalanced_rotation",
-                            "loss_at_start", "update_not_descent"),
-    "frozen_layer": ("plateau", "unbalanced_rotation"),
-    "update_ratio": ("unbalanced_rotation",),
-    "gradient_spike": ("loss_spike", "divergence", "tensor_spike"),
-    "tensor_spike": ("loss_spike",),
-    "attention_collapse": ("plateau", "rank_collapse"),
-    "non_finite": ("plateau", "divergence", "loss_spike"),
-    "loss_spike": ("divergence",),
-    "divergence": ("plateau", "oscillation"),
-    "leakage": ("repeated_batches",),
-}  # fmt: skip
+EXPLAINS = {
+    cause: frozenset(symptoms.split())
+    for cause, symptoms in {
+        "no_effective_step": (f"{STANDSTILL} input_ignored loss_at_start"),
+        "orphan_parameter": (
+            "frozen_layer plateau unbalanced_rotation update_ratio dormant_units "
+            "vanishing_gradients rank_collapse"
+        ),
+        "gradients_not_cleared": (f"{BLOW_UP} lr_too_high schedule_fault overfitting"),
+        "wrong_loss_input": (
+            "plateau loss_at_start lr_too_low vanishing_gradients exploding_gradients "
+            "input_ignored overfitting lr_too_high over_clipping class_imbalance dormant_units"
+        ),
+        "summed_loss": (f"{BLOW_UP} lr_too_high"),
+        "non_finite_input": (f"{BLOW_UP} lr_too_high amp_overflow"),
+        "input_ignored": (f"{BLOW_UP} {STANDSTILL} overfitting lr_too_high bad_init"),
+        "input_scale": (f"{BLOW_UP} {STANDSTILL} lr_too_high"),
+        "class_imbalance": "plateau input_ignored loss_spike gradient_spike",
+        "repeated_batches": "overfitting leakage plateau",
+        "bad_init": (f"{BLOW_UP} {STANDSTILL} lr_too_high"),
+        "schedule_fault": (f"{BLOW_UP} {STANDSTILL} lr_too_high"),
+        "lost_updates": f"{STANDSTILL}",
+        "amp_overflow": "non_finite frozen_layer plateau",
+        "adam_eps_dominates": (
+            "lr_too_low plateau update_ratio vanishing_gradients unbalanced_rotation"
+        ),
+        "over_clipping": "lr_too_low plateau update_ratio adam_eps_dominates",
+        "over_regularised": (
+            "plateau vanishing_gradients lr_too_high lr_too_low dead_units dormant_units "
+            "rank_collapse activation_scale input_ignored update_ratio update_not_descent "
+            "divergence unbalanced_rotation frozen_layer"
+        ),
+        "attention_logits": (
+            "attention_collapse exploding_gradients vanishing_gradients massive_activations "
+            "plateau loss_spike rank_collapse"
+        ),
+        "adam_variance_lag": (
+            "loss_spike gradient_spike tensor_spike divergence update_ratio update_not_descent"
+        ),
+        "batch_too_small": "oscillation plateau",
+        "lr_too_high": f"{BLOW_UP}",
+        "lr_too_low": "plateau update_ratio frozen_layer unbalanced_rotation input_ignored",
+        "weight_blow_up": (
+            "input_ignored activation_scale saturation exploding_gradients loss_spike "
+            "divergence non_finite massive_activations gradient_spike tensor_spike logit_drift "
+            "plateau dead_units update_ratio"
+        ),
+        "activation_scale": (
+            "input_ignored saturation vanishing_gradients exploding_gradients plateau "
+            "massive_activations dead_units update_ratio unbalanced_rotation"
+        ),
+        "saturation": (
+            "input_ignored vanishing_gradients plateau frozen_layer update_ratio "
+            "unbalanced_rotation dormant_units"
+        ),
+        "dead_units": (
+            "input_ignored vanishing_gradients plateau frozen_layer dormant_units loss_spike "
+            "update_ratio unbalanced_rotation rank_collapse"
+        ),
+        "vanishing_gradients": (
+            "plateau frozen_layer update_ratio unbalanced_rotation dormant_units input_ignored "
+            "rank_collapse"
+        ),
+        "exploding_gradients": (
+            "input_ignored gradient_spike tensor_spike non_finite loss_spike divergence plateau "
+            "update_ratio over_clipping massive_activations oscillation unbalanced_rotation "
+            "loss_at_start update_not_descent"
+        ),
+        "frozen_layer": "plateau unbalanced_rotation",
+        "update_ratio": "unbalanced_rotation",
+        "gradient_spike": "loss_spike divergence tensor_spike",
+        "tensor_spike": "loss_spike",
+        "attention_collapse": "plateau rank_collapse",
+        "non_finite": "plateau divergence loss_spike",
+        "loss_spike": "divergence",
+        "divergence": "plateau oscillation",
+        "leakage": "repeated_batches",
+    }.items()
+}
 """What each ailment brings with it. Pairs that go up `ORDER` are not read."""
 
 WHENEVER = frozenset(
@@ -121,13 +141,21 @@ WHENEVER = frozenset(
 """Ailments that are there all the time: when they were first seen says nothing."""
 
 _PLACE = {name: at for at, name in enumerate(ORDER)}
+_CONSTANT_OUTPUT = _PLACE["rank_collapse"]
+
+
+def _place(one: Finding) -> int:
+    """Where it stands in `ORDER`: a constant input is a cause, a constant output is not."""
+    if one.name == "input_ignored" and not one.sites[0].startswith("input "):
+        return _CONSTANT_OUTPUT
+    return _PLACE.get(one.name, len(ORDER))
 
 
 def explains(run: Run, cause: Finding, symptom: Finding) -> bool:
     """Whether the one accounts for the other."""
-    if symptom.name not in EXPLAINS.get(cause.name, ()):
+    if symptom.name not in EXPLAINS.get(cause.name, frozenset()):
         return False
-    if _PLACE[cause.name] >= _PLACE[symptom.name]:
+    if _place(cause) >= _place(symptom):
         return False
     if cause.severity is Severity.INFO and symptom.severity is not Severity.INFO:
         return False
@@ -137,7 +165,7 @@ def explains(run: Run, cause: Finding, symptom: Finding) -> bool:
 
 def group(run: Run, found: Iterable[Finding]) -> list[Finding]:
     """Root causes with their symptoms, ranked."""
-    findings = sorted(found, key=lambda one: _PLACE.get(one.name, len(ORDER)))
+    findings = sorted(found, key=_place)
     parent: dict[str, Finding] = {}
     for at, symptom in enumerate(findings):
         causes = [one for one in findings[:at] if explains(run, one, symptom)]
@@ -169,4 +197,4 @@ def _strength(one: Finding) -> tuple[float, float]:
 def _rank(one: Finding) -> tuple[float, float, float]:
     """Worst first; then the surer, with a little weight for what explains more."""
     weight = one.confidence + 0.03 * min(len(one.symptoms), 5)
-    return (-one.severity.rank, -weight, _PLACE.get(one.name, len(ORDER)))
+    return (-one.severity.rank, -weight, _place(one))

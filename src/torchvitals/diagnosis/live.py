@@ -93,7 +93,8 @@ class Diagnostician:
         self._num_monitored = 0
         self._looked_at = 0
         self._next = FIRST
-        self._urgent = False
+        self.urgent = False
+        """Something is not finite: look as soon as possible."""
         self._costs = {True: 0.0, False: 0.0}
         """Seconds of the last look, with the cheap rules alone and with all."""
         self._closed = False
@@ -117,18 +118,18 @@ class Diagnostician:
                 header = self._headers[id(row.header)] = _Header.of(row.header)
             self._num_monitored += header.monitored
             if "non_finite" not in self._known and header.bad(row.values):
-                self._urgent = True
+                self.urgent = True
 
     def event(self, event: Event) -> None:
         """Nothing to do: events are read with the rest."""
 
     def tick(self) -> None:
         """Look, if it is time."""
-        if self._closed or self._num_monitored < FIRST:
+        urgent, self.urgent = self.urgent, False
+        if self._closed or (self._num_monitored < FIRST and not urgent):
             return
         fresh = self._num_monitored > self._looked_at
-        if self._urgent:
-            self._urgent = False
+        if urgent:
             self._look(cheap=self._costs[False] > CREDIT_S)
         elif fresh and self._num_monitored >= self._next:
             allowed = BUDGET * (self._clock() - self._begun) + CREDIT_S - self.spent_s

@@ -34,6 +34,8 @@ COMMIT_S = 0.8
 RETRY_S = 10.0
 TOGETHER = 32
 """Packets turned into rows at once: a fast training costs few numpy calls a step."""
+EAGER = 4
+"""The first packets are committed one by one: what is wired wrongly shows in them."""
 BACKLOG = 256
 """Packets that may wait before measuring pauses: the disk is slower than the training."""
 
@@ -110,6 +112,8 @@ class Listener(Protocol):
 
     name: str
     """What the user is told about when it fails."""
+    urgent: bool
+    """Set by a listener that wants a commit, and its tick, as soon as possible."""
 
     def rows(self, rows: Sequence[Row]) -> None:
         """Rows of finished steps, in the order in which they are stored."""
@@ -140,6 +144,7 @@ class Recorder:
         self._told = False
         self._committed = time.monotonic()
         self._closing = False
+        self._eager = EAGER
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="torchvitals", daemon=True)
         self._thread.start()
@@ -226,7 +231,10 @@ class Recorder:
     def _take(self, item: Item | Callable[[], None]) -> None:
         if isinstance(item, Packet):
             self._waiting.append(item)
-            if len(self._waiting) >= TOGETHER:
+            if self._eager and self._listeners:
+                self._eager -= 1
+                self._commit()
+            elif len(self._waiting) >= TOGETHER:
                 self._record()
         elif isinstance(item, Logged):
             newest = self._book.newest
@@ -319,6 +327,8 @@ class Recorder:
         if rows:
             self._store(append)
             self._tell(lambda listener: listener.rows(rows))
+            if any(listener.urgent for listener in self._listeners):
+                self._queue.put(self._commit)
 
     def _tell(
         self, what: Callable[[Listener], None], listeners: Sequence[Listener] | None = None

@@ -44,7 +44,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     lasted = float(since[-1] - since[0]) if len(since) else 0.0
     if lasted < limits.slow_least_s:
         return None
-    red = now < limits.slow_share_error * usual and lasted > 60.0
+    red = now < limits.slow_share_error * usual and lasted > limits.slow_least_s
     return finding(
         __name__,
         run,

@@ -258,7 +258,7 @@ class Thresholds:
     slow_checks: int = _limit(24, "slow_step", "monitored steps")
     slow_share: float = _limit(0.5, "slow_step", "throughput over what it was")
     slow_share_error: float = _limit(0.2, "slow_step", "throughput over what it was: red")
-    slow_least_s: float = _limit(10.0, "slow_step", "seconds it must last")
+    slow_least_s: float = _limit(60.0, "slow_step", "seconds it must last")
     leak_samples: int = _limit(8, "memory_leak", "samples of the memory")
     leak_growth: float = _limit(0.1, "memory_leak", "growth over the first sample")
     leak_bytes: float = _limit(3e7, "memory_leak", "growth in bytes")
