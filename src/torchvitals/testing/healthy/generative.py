@@ -47,7 +47,14 @@ def vae(seed: int, folder: Path, steps: int | None) -> Outcome:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     hand = Hand(seed, steps)
     batches = Batches(data.train, 64, seed)
-    rebuilt = kl = torch.tensor(0.0)
+
+    def judge(pictures: Tensor) -> float:
+        model.eval()
+        with torch.no_grad():
+            rebuilt, kl = _terms(model, pictures.flatten(1))
+        model.train()
+        return float(rebuilt + 0.1 * kl)
+
     with torchvitals.watch(model, optimizer, run=folder, every=5, total_steps=steps) as monitor:
         step = 0
         while step < steps:
@@ -61,11 +68,7 @@ def vae(seed: int, folder: Path, steps: int | None) -> Outcome:
                 monitor.log(loss=loss.detach(), rebuilt=rebuilt.detach(), kl=kl.detach())
                 hand.note(loss)
                 if step % 50 == 0:
-                    model.eval()
-                    with torch.no_grad():
-                        rebuilt, kl = _terms(model, data.val.inputs.flatten(1))
-                    model.train()
-                    monitor.log_eval("val", loss=float(rebuilt + 0.1 * kl))
+                    monitor.log_eval("val", loss=judge(data.val.inputs))
                 if step == steps:
                     break
-    return hand.outcome(test_loss=float(rebuilt + 0.1 * kl))
+    return hand.outcome(test_loss=judge(data.test.inputs))
