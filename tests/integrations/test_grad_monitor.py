@@ -13,8 +13,6 @@ from torch import nn
 from torchvitals.integrations.ignite import GradMonitor
 from torchvitals.record import ConfigError
 
-pytest.importorskip("torchvitals.guard")
-
 SPIKE, BROKEN = 60, 65
 
 

@@ -86,7 +86,8 @@ def test_values_evaluation_and_bits(tmp_path: Path) -> None:
     assert history.steps("update").tolist() == [1, 2, 4, 6]
     assert history.steps("activation").tolist() == [1, 2, 4, 6]
     assert history.series("eval/eval/loss").steps.tolist() == [3, 6]
-    assert {key.stat for key in history.keys("eval")} == {"loss"}
+    assert {key.stat for key in history.keys("eval")} == {"loss", "train_mode"}
+    assert not history.series("eval/eval/train_mode").values.any()
     # Its attention is torch's own: seen without a change to the model.
     assert history.keys("attention", stat="entropy")
     assert history.status == "finished"

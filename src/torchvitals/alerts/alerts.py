@@ -31,6 +31,7 @@ class Alerts:
     """
 
     name = "alerts"
+    urgent = False
     closes_last = True
 
     def __init__(

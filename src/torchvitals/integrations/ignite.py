@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from numbers import Number
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from torchvitals.guard import Guard
 from torchvitals.integrations.watched import Watched, missing
 from torchvitals.monitor.monitor import Monitor
 from torchvitals.monitor.watch import Models
@@ -159,8 +159,7 @@ class GradMonitor(Serializable):
             raise ConfigError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         # k belongs to the default rule; a rule of one's own has its own limit.
         given: dict[str, Any] = {"k": k} if rule is None else {"rule": rule}
-        make_guard = import_module("torchvitals.guard").Guard
-        self.guard: Any = make_guard(action, scaler=scaler, on_spike=on_spike, **given)
+        self.guard = Guard(action, scaler=scaler, on_spike=on_spike, **given)
         """The guard itself."""
         self.guard.check([optimizer])
         self._model, self._optimizer = model, optimizer

@@ -88,7 +88,7 @@ class VitalsCallback(TrainerCallback, ExportableState):
     @property
     def saved(self) -> dict[str, Any]:
         """What the Trainer's checkpoint keeps."""
-        return self._watched.state_dict()
+        return self._watched.state_dict(plain=True)
 
     @saved.setter
     def saved(self, state: dict[str, Any]) -> None:

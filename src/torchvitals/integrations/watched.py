@@ -56,10 +56,12 @@ class Watched:
         if step:
             more["start_step"] = step
             more["resume"] = run is not None and run_file(Path(run)).exists()
-        self._saved = {}
+        state, self._saved = self._saved.get("monitor"), {}
         monitor = self.monitor = watch(
             model, list(optimizers), **{"run": run, **more, **self.arguments}
         )
+        if state is not None:
+            monitor.load_state_dict(state)
         self._run = monitor.path
         self.listen()
         models = {"": model} if isinstance(model, nn.Module) else dict(model)  # type: ignore[arg-type]
@@ -82,11 +84,16 @@ class Watched:
                 self.monitor.event("error", f"{type(error).__name__}: {error}")
             self.monitor.close(status)
 
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds: which run it belongs to, and how far it had come."""
+    def state_dict(self, *, plain: bool = False) -> dict[str, Any]:
+        """What a checkpoint holds: which run it belongs to, how far it had come, the monitor.
+
+        `plain`: for a checkpoint in JSON, without the monitor's tensors.
+        """
         if self.monitor is None:
             return dict(self._saved)
         state: dict[str, Any] = {"run": str(self.monitor.path), "step": self.monitor.step_number}
+        if not plain and not self.monitor.closed:
+            state["monitor"] = self.monitor.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -103,13 +102,8 @@ def conclude(runs: Sequence[Path]) -> None:
 
 
 def conclusion(history: History, path: Path, width: int) -> Any:
-    """The diagnosis, as `vitals diagnose` prints it; where there is none, the summary."""
-    try:
-        diagnose = import_module("torchvitals.diagnosis").diagnose
-        diagnosis_text = import_module("torchvitals.views.findings_text").diagnosis_text
-    except ModuleNotFoundError:
-        from torchvitals.views.summary import summarize
-        from torchvitals.views.summary_text import summary_text
+    """The diagnosis, as `vitals diagnose` prints it."""
+    from torchvitals.diagnosis import diagnose
+    from torchvitals.views.findings_text import diagnosis_text
 
-        return summary_text(summarize(history), width)
     return diagnosis_text(diagnose(history), width, path=path)

@@ -23,13 +23,16 @@ class Steps:
         self._every = every
         self._num_optimizers = num_optimizers
         self._first = last + 1
+        self._extra = last + 1
+        """Measured whatever its number is: something is seen at once."""
         self._stepped: set[int] = set()
         self.current = last + 1
         """The step under way."""
 
     def resume(self, done: int) -> None:
         """Go on after that step as if nothing had been interrupted: no step is measured extra."""
-        self.current, self._first = done + 1, 1
+        self.current = self._first = done + 1
+        self._extra = 1
         self._stepped.clear()
 
     @property
@@ -44,7 +47,7 @@ class Steps:
 
     def monitored(self, step: int) -> bool:
         """Whether that step is measured. By its number alone, so that all ranks agree."""
-        return step % self._every == 0 or step == self._first
+        return step % self._every == 0 or step == self._extra
 
     def again(self, optimizer: int) -> bool:
         """Whether this optimizer has stepped in the current step already."""
