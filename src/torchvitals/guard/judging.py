@@ -1,4 +1,4 @@
-"""`Judging`: the half of `Guard` that looks and judges; `guard.py` has the half that acts."""
+"""`Judging`: the half of `Guard` that looks and judges; `acting.py` has the half that acts."""
 
 from __future__ import annotations
 

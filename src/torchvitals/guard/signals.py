@@ -8,7 +8,7 @@ gradients (DTensor) give their local part; `weights` says how the parts add up o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,7 +35,6 @@ class Reading:
     """How each local square counts in the sum over the ranks; None: no gradient is sharded."""
     scale: float = 1.0
     """What the gradients were multiplied with when they were read."""
-    extras: dict[str, Any] = field(default_factory=dict)
 
 
 class Norms:
