@@ -25,12 +25,9 @@ class ShuffledLabels(Fault):
     names = ("plateau", "overfitting", "input_ignored")
 
     def data(self, data: Data, settings: Settings) -> Data:
-        """All of them (mild: 70 %)."""
-        targets = data.train.targets.clone()
-        count = int(len(targets) * (0.7 if self.mild else 1.0))
-        order = torch.randperm(count, generator=_draw(settings))
-        targets[:count] = targets[order]
-        data.train = data.train._replace(targets=targets)
+        """All of them."""
+        order = torch.randperm(len(data.train.targets), generator=_draw(settings))
+        data.train = data.train._replace(targets=data.train.targets[order])
         return data
 
 
