@@ -317,8 +317,8 @@ CASES: dict[str, Case] = {
         severity="info",
     ),
     "replicas_differ": Case(
-        column("rank/1/checksum", lambda t: 1.0 if t < 30 else 2.0),
-        together(column("rank/0/checksum", 1.0), column("rank/1/checksum", 1.0)),
+        column("rank/1/num_drifted", lambda t: 0.0 if t < 30 else 2.0),
+        together(column("rank/0/num_drifted", 0.0), column("rank/1/num_drifted", 0.0)),
         severity="error",
         step=30,
     ),

@@ -4,10 +4,12 @@
 
 **Why it hurts**: each rank trains another model; their averaged gradients belong to neither.
 
-**Judged by** a checksum of the parameters of each rank, `rank/<r>/checksum`: any difference.
+**Judged by** checksums of the parameters, compared every 1,000 steps and by
+`monitor.check_replicas()`: `rank/<r>/num_drifted`, any that is not 0. Pieces of sharded parameters
+are compared with their copies only.
 
-**Known false alarms**: none for plain data parallel training; sharded parameters differ by
-design.
+**Known false alarms**: ranks that train models of their own on purpose, when they ask for the
+comparison (`replicas_every`).
 """
 
 from __future__ import annotations
@@ -21,39 +23,44 @@ from torchvitals.rules.say import places
 from torchvitals.rules.thresholds import Thresholds
 
 TITLE = "replicas differ"
-NEEDS = ("rank/checksum",)
+NEEDS = ("rank/num_drifted",)
 CHEAP = True
 
 
 def check(run: Run, _limits: Thresholds) -> Finding | None:
     """Any difference."""
-    table = run.table("rank", "checksum")
-    if len(table.sites) < 2:
-        return None
-    spread = np.nanmax(table.values, axis=1) - np.nanmin(table.values, axis=1)
-    bad = np.flatnonzero(spread > 0)
+    table = run.table("rank", "num_drifted")
+    bad = np.flatnonzero((table.values > 0).any(axis=1))
     if not len(bad):
         return None
     row = int(bad[0])
-    middle = float(np.nanmedian(table.values[row]))
-    odd = [f"rank {s}" for s, v in zip(table.sites, table.values[row], strict=True) if v != middle]
+    step = int(table.steps[row])
+    odd = [s for s, v in zip(table.sites, table.values[row], strict=True) if v > 0]
+    layers = [
+        str(name)
+        for event in run.events("replica_drift")
+        if event.step == step
+        for name in event.data.get("parameters", ())
+    ]
+    ranks = places([f"rank {rank}" for rank in odd])
     return finding(
         __name__,
         run,
         severity=ERROR,
-        sites=odd or ["ranks"],
-        first_step=int(table.steps[row]),
+        sites=layers or [f"rank {rank}" for rank in odd],
+        first_step=step,
         evidence=[
             evidence(
-                f"the checksums of {places(odd)} differ from the others' at step "
-                f"{int(table.steps[row])}",
-                Key("rank", table.sites[0], "checksum"),
-                step=int(table.steps[row]),
-                value=float(spread[row]),
+                f"{int(np.nanmax(table.values[row]))} parameters of {ranks} differ from the other "
+                f"ranks' at step {step}",
+                Key("rank", odd[0], "num_drifted"),
+                step=step,
+                value=float(np.nanmax(table.values[row])),
                 threshold=0,
             ),
         ],
-        explanation="The ranks hold different weights: they no longer train the same model.",
+        explanation=f"{ranks} and the others hold different weights: they no longer train the same "
+        "model.",
         causes=[
             cause(
                 "a rank loaded another checkpoint, or was seeded differently without DDP",
