@@ -11,6 +11,7 @@ from torch import distributed as dist
 import torchvitals
 from tests.distributed.training import WAYS, Heard, Net, batch_of
 from tests.monitor.rank_workers import run
+from torchvitals.diagnosis import diagnose
 from torchvitals.monitor.replicas import Drift, checksums, drifts
 from torchvitals.probes.shards import local
 
@@ -43,6 +44,10 @@ def test_a_replica_that_drifted_is_named(tmp_path, way, world_size):
     with torchvitals.open_run(tmp_path / "run") as history:
         event, *_ = history.events("replica_drift")
         drifted = [history.series(f"rank/{r}/num_drifted").values for r in range(world_size)]
+        (found,) = [f for f in diagnose(history).findings if f.name == "replicas_differ"]
+    assert found.severity == "error"
+    assert found.sites[0] == "blocks.1.up.weight"
+    assert "rank 3" in found.explanation
     # Compared at the first step and at the third; HSDP has two copies of a piece: ranks 1 and 3.
     assert event.step == 3
     assert event.data["rank"] == 3
