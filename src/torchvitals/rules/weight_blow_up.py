@@ -50,6 +50,8 @@ def _jump(run: Run, limits: Thresholds) -> Finding | None:
     for row, at in zip(*np.nonzero(jump > limits.blow_up_jump), strict=True):
         if usual.values[row, at] < 1e-6 or largest[row + 1, at] < 1.0:
             continue
+        if np.count_nonzero(jump[row] > limits.blow_up_others) > max(1, 0.1 * jump.shape[1]):
+            continue  # a bad step moves them all; this is about a single tensor
         if found is None or jump[row, at] > found[0]:
             found = float(jump[row, at]), int(row) + 1, int(at)
     if found is None:
