@@ -150,12 +150,18 @@ WHENEVER = frozenset(
 
 _PLACE = {name: at for at, name in enumerate(ORDER)}
 _CONSTANT_OUTPUT = _PLACE["rank_collapse"]
+_GROWN = _PLACE["loss_spike"] + 0.5
 
 
-def _place(one: Finding) -> int:
-    """Where it stands in `ORDER`: a constant input is a cause, a constant output is not."""
+def _place(one: Finding) -> float:
+    """Where it stands in `ORDER`: a constant input is a cause, a constant output is not.
+
+    A single weight that jumped by itself is a cause, weights that grow follow from the steps.
+    """
     if one.name == "input_ignored" and not one.sites[0].startswith("input "):
         return _CONSTANT_OUTPUT
+    if one.name == "weight_blow_up" and "roll_back_to" not in one.change:
+        return _GROWN
     return _PLACE.get(one.name, len(ORDER))
 
 

@@ -117,13 +117,15 @@ def _growth(run: Run, limits: Thresholds) -> Finding | None:
         return None
     worst = max(sites, key=lambda s: late[norms.sites.index(s)])
     factor = float(late[norms.sites.index(worst)])
+    column = values[:, norms.sites.index(worst)]
+    begun = half + int(np.argmax(column[half:] > 2 * column[half]))
     lr = run.lr_now
     return finding(
         __name__,
         run,
         severity=WARNING,
         sites=[worst, *[s for s in sites if s != worst]],
-        first_step=int(norms.steps[half]),
+        first_step=int(norms.steps[begun]),
         evidence=[
             evidence(
                 f"the norm of {worst} grew {num(factor)}-fold since step "
