@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchvitals.record import Finding, Key
-from torchvitals.rules.rule import WARNING, NotChecked, cause, evidence, finding
+from torchvitals.rules.rule import INFO, WARNING, NotChecked, cause, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import num, places
 from torchvitals.rules.thresholds import Thresholds
@@ -83,7 +83,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     return finding(
         __name__,
         run,
-        severity=WARNING,
+        # Without a gradient it may just not be in use (an idle expert).
+        severity=WARNING if zero or pushed else INFO,
         sites=sites,
         first_step=first,
         evidence=[
