@@ -5,10 +5,11 @@
 **Why it hurts**: the layer stays random, and the others have to work around it.
 
 **Judged by** ‖Δw‖/‖w‖ ≤ 1e-12 at three monitored steps running while the learning rate of the
-others is above zero. Source: REQUIREMENTS C.3.
+others is above zero.
 
-**Known false alarms**: groups that are held at lr 0 on purpose (gradual unfreezing). Parameters
-with requires_grad=False are never counted; a layer without any gradient is told by
+**Known false alarms**: groups that are held at lr 0 on purpose (gradual unfreezing). A layer
+whose gradient is zero (an idle expert) is told as information. Parameters with
+requires_grad=False are never counted; a layer without any gradient is told by
 `orphan_parameter`.
 """
 

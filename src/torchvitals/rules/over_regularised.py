@@ -6,7 +6,7 @@
 
 **Judged by** how fast weights forget (lr · λ above 0.3 % a step) or by the decay's share of the
 update (lr · λ, or λ‖w‖ against ‖g‖ where decay is part of the gradient): above half of it, with
-norms that shrank to less than half. Source: CHECKS 30.
+norms that shrank to less than half.
 
 **Known false alarms**: a strong decay that is balanced by the gradient keeps norms steady, which
 is healthy.

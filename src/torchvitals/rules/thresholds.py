@@ -24,7 +24,7 @@ def _limit(default: float, rules: str, about: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """The limits. Sources: the stability guide, CHECKS.md; tuned on runs with injected faults."""
+    """The limits. Sources: the stability guide, papers named on the pages of the rules."""
 
     wiring_checks: int = _limit(
         2,

@@ -8,7 +8,7 @@ layer.
 
 **Judged by** the norm of each weight: more than four times what it was half the run before, and
 growing faster than linearly; or a largest element that jumps twentyfold between two monitored
-steps without updates of that size. Source: the stability guide, CHECKS 29.
+steps without updates of that size. Source: the stability guide.
 
 **Known false alarms**: weights that began near zero are exempt; early growth that slows down is
 normal.
