@@ -3,7 +3,8 @@
 `EXPLAINS` is the table "A explains B". It is read from causes to symptoms: an edge holds when A
 began no later than B (within `SLACK` monitored steps), unless the pair is listed in `WHENEVER`.
 The rules in `ORDER` go from the most fundamental (wiring, data) to what follows from anything
-else (the loss); edges only go down that list, so that there are no circles.
+else (the loss); edges only go down that list, so that there are no circles. Only a spike may
+explain what stands above it, if that came later.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ ORDER = (
     "attention_collapse", "weight_blow_up", "activation_scale", "saturation", "dead_units",
     "vanishing_gradients", "exploding_gradients", "frozen_layer", "dormant_units", "rank_collapse",
     "massive_activations", "logit_drift", "edge_of_stability", "unbalanced_rotation",
-    "update_not_descent", "update_ratio", "tensor_spike", "gradient_spike", "non_finite",
-    "loss_at_start", "loss_spike", "divergence", "oscillation", "overfitting", "plateau",
+    "update_not_descent", "update_ratio", "tensor_spike", "gradient_spike", "loss_spike",
+    "non_finite", "loss_at_start", "divergence", "oscillation", "overfitting", "plateau",
 )  # fmt: skip
 
 BLOW_UP = (
@@ -50,6 +51,13 @@ STANDSTILL = (
     "dormant_units adam_eps_dominates lost_updates rank_collapse"
 )
 """What too little progress looks like."""
+
+AFTERMATH = (
+    "non_finite divergence plateau exploding_gradients weight_blow_up dead_units dormant_units "
+    "update_ratio frozen_layer massive_activations over_clipping saturation"
+)
+"""What a single bad step leaves behind."""
+SPIKES = frozenset({"gradient_spike", "loss_spike"})
 
 EXPLAINS = {
     cause: frozenset(symptoms.split())
@@ -121,11 +129,11 @@ EXPLAINS = {
         ),
         "frozen_layer": "plateau unbalanced_rotation",
         "update_ratio": "unbalanced_rotation",
-        "gradient_spike": "loss_spike divergence tensor_spike",
+        "gradient_spike": f"loss_spike tensor_spike {AFTERMATH}",
         "tensor_spike": "loss_spike",
         "attention_collapse": "plateau rank_collapse",
-        "non_finite": "plateau divergence loss_spike",
-        "loss_spike": "divergence",
+        "non_finite": "plateau divergence",
+        "loss_spike": AFTERMATH,
         "divergence": "plateau oscillation",
         "leakage": "repeated_batches",
     }.items()
@@ -136,18 +144,24 @@ WHENEVER = frozenset(
     {"no_effective_step", "orphan_parameter", "gradients_not_cleared", "wrong_loss_input",
      "summed_loss", "input_scale", "input_ignored", "bad_init", "lr_too_high", "lr_too_low",
      "over_clipping", "over_regularised", "adam_eps_dominates", "lost_updates", "class_imbalance",
-     "vanishing_gradients"}
+     "vanishing_gradients", "dead_units", "saturation"}
 )  # fmt: skip
 """Ailments that are there all the time: when they were first seen says nothing."""
 
 _PLACE = {name: at for at, name in enumerate(ORDER)}
 _CONSTANT_OUTPUT = _PLACE["rank_collapse"]
+_GROWN = _PLACE["loss_spike"] + 0.5
 
 
-def _place(one: Finding) -> int:
-    """Where it stands in `ORDER`: a constant input is a cause, a constant output is not."""
+def _place(one: Finding) -> float:
+    """Where it stands in `ORDER`: a constant input is a cause, a constant output is not.
+
+    A single weight that jumped by itself is a cause, weights that grow follow from the steps.
+    """
     if one.name == "input_ignored" and not one.sites[0].startswith("input "):
         return _CONSTANT_OUTPUT
+    if one.name == "weight_blow_up" and "roll_back_to" not in one.change:
+        return _GROWN
     return _PLACE.get(one.name, len(ORDER))
 
 
@@ -155,11 +169,14 @@ def explains(run: Run, cause: Finding, symptom: Finding) -> bool:
     """Whether the one accounts for the other."""
     if symptom.name not in EXPLAINS.get(cause.name, frozenset()):
         return False
-    if _place(cause) >= _place(symptom):
-        return False
     if cause.severity is Severity.INFO and symptom.severity is not Severity.INFO:
         return False
-    slack = SLACK * run.every
+    if cause.name in SPIKES and cause.first_step < symptom.first_step:
+        return True  # what came after a bad step may well come from it, wherever it stands
+    if _place(cause) >= _place(symptom):
+        return False
+    # A spike is one step; what is measured after it can't have made it.
+    slack = 0 if symptom.name in SPIKES else SLACK * run.every
     return cause.name in WHENEVER or cause.first_step <= symptom.first_step + slack
 
 
@@ -167,8 +184,12 @@ def group(run: Run, found: Iterable[Finding]) -> list[Finding]:
     """Root causes with their symptoms, ranked."""
     findings = sorted(found, key=_place)
     parent: dict[str, Finding] = {}
-    for at, symptom in enumerate(findings):
-        causes = [one for one in findings[:at] if explains(run, one, symptom)]
+    for symptom in findings:
+        causes = [
+            one
+            for one in findings
+            if explains(run, one, symptom) and symptom.name not in _above(one.name, parent)
+        ]
         if causes:
             parent[symptom.name] = max(causes, key=_strength)
     roots = [one for one in findings if one.name not in parent]
@@ -181,6 +202,15 @@ def group(run: Run, found: Iterable[Finding]) -> list[Finding]:
             gathered[top.name].append(symptom)
     whole = [_with_symptoms(one, gathered[one.name]) for one in roots]
     return sorted(whole, key=_rank)
+
+
+def _above(name: str, parent: dict[str, Finding]) -> set[str]:
+    """Its causes up to the root, and itself."""
+    found = {name}
+    while name in parent:
+        name = parent[name].name
+        found.add(name)
+    return found
 
 
 def _with_symptoms(cause: Finding, symptoms: list[Finding]) -> Finding:

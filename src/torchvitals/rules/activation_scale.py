@@ -6,8 +6,7 @@
 exploding gradients follow.
 
 **Judged by** the RMS of the outputs of weight layers by depth at the first monitored steps: a
-factor outside 0.5 … 2 a layer over at least four layers, compounding to more than 30. Source:
-CHECKS 27.
+factor outside 0.5 … 2 a layer over at least four layers, compounding to more than 30.
 
 **Known false alarms**: residual streams grow slowly with depth; models that normalise are judged
 by the same limits and rarely reach them.

@@ -5,7 +5,7 @@
 **Why it hurts**: loss spikes follow within a few steps.
 
 **Judged by** √mean(g²/max(v̂, ε²)) of the upper quarter of the weights above 2.3 in three of the
-last eight looks. Source: Wortsman et al. 2023 (stable low-precision training), CHECKS 22.
+last eight looks. Source: Wortsman et al. 2023 (stable low-precision training).
 
 **Known false alarms**: embeddings see rare tokens and are exempt.
 """

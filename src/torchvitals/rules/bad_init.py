@@ -8,7 +8,7 @@ or blow up what follows.
 
 **Judged by** the first monitored step: rows of a weight identical to other rows (symmetry), or a
 standard deviation more than 3 times that of Kaiming's initialisation (√(2/fan_in)), or less than
-a hundredth of it in most layers. Source: Glorot & Bengio 2010, He et al. 2015, CHECKS 28.
+a hundredth of it in most layers. Source: Glorot & Bengio 2010, He et al. 2015.
 
 **Known false alarms**: single layers that begin at zero on purpose (LoRA, zero-initialised
 residual branches, heads) and embeddings are exempt.

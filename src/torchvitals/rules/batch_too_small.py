@@ -6,7 +6,7 @@
 rate are about as good and faster.
 
 **Judged by** the noise scale estimated from micro-batches: more than ten times the batch, over
-the last eight looks. Source: McCandlish et al. 2018, CHECKS 53.
+the last eight looks. Source: McCandlish et al. 2018.
 
 **Known false alarms**: late in training the noise scale always grows; it is information unless
 the loss swings.

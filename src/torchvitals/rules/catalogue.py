@@ -64,7 +64,7 @@ NAMES = (
     "replicas_differ",
     "straggler",
 )
-"""In the order of CHECKS.md."""
+"""From what breaks a step to what slows it down."""
 
 
 @cache

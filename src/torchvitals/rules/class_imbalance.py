@@ -6,7 +6,7 @@
 learned.
 
 **Judged by** the share of the most frequent target: above 90 % with two to twenty classes; or
-losses by category that are ten times apart. Source: CHECKS 48.
+losses by category that are ten times apart.
 
 **Known false alarms**: language models have frequent tokens: more than twenty classes are not
 judged.

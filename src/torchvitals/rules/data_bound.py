@@ -5,7 +5,7 @@
 **Why it hurts**: the accelerator idles; the run takes longer than it has to.
 
 **Judged by** the waiting of `monitor.data(loader)`: more than 30 % of the step over the last 16
-monitored steps, at steps of at least 5 ms. Source: CHECKS 51.
+monitored steps, at steps of at least 5 ms.
 
 **Known false alarms**: tiny models on tiny batches, where a step takes no time: information.
 """

@@ -7,7 +7,7 @@ than it looks.
 
 **Judged by** the share of units active in fewer than 1 % of the rows **over many batches**: more
 than half of a layer. A layer that is zero everywhere for three monitored steps counts at once. 70
-% zeros in one batch are normal and not counted. Source: DeepDiagnosis's false alarms, CHECKS 24.
+% zeros in one batch are normal and not counted. Source: DeepDiagnosis's false alarms.
 
 **Known false alarms**: very wide sparse layers on few classes. Functional activations (`F.relu`)
 are not modules and are not seen.

@@ -9,7 +9,7 @@ direction of every step and starves the rest.
 **Judged by** the norm of all gradients before clipping: above 100 and growing, above 1000 at any
 rate; or by first layers with 70 times the RMS of the last. The origin is the parameter with the
 largest gradient, the earliest among equals: bare parameters (an `nn.Parameter` that scales the
-input) are named as well. Source: the stability guide, CHECKS 8.
+input) are named as well. Source: the stability guide.
 
 **Known false alarms**: a loss that is a sum, or regression on large targets, has large gradients
 by nature; while the loss falls it is a warning at most.

@@ -5,10 +5,11 @@
 **Why it hurts**: the layer stays random, and the others have to work around it.
 
 **Judged by** ‖Δw‖/‖w‖ ≤ 1e-12 at three monitored steps running while the learning rate of the
-others is above zero. Source: REQUIREMENTS C.3.
+others is above zero.
 
-**Known false alarms**: groups that are held at lr 0 on purpose (gradual unfreezing). Parameters
-with requires_grad=False are never counted; a layer without any gradient is told by
+**Known false alarms**: groups that are held at lr 0 on purpose (gradual unfreezing). A layer
+whose gradient is zero (an idle expert) is told as information. Parameters with
+requires_grad=False are never counted; a layer without any gradient is told by
 `orphan_parameter`.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchvitals.record import Finding, Key
-from torchvitals.rules.rule import WARNING, NotChecked, cause, evidence, finding
+from torchvitals.rules.rule import INFO, WARNING, NotChecked, cause, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import num, places
 from torchvitals.rules.thresholds import Thresholds
@@ -83,7 +84,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     return finding(
         __name__,
         run,
-        severity=WARNING,
+        # Without a gradient it may just not be in use (an idle expert).
+        severity=WARNING if zero or pushed else INFO,
         sites=sites,
         first_step=first,
         evidence=[

@@ -5,8 +5,7 @@
 **Why it hurts**: the model can only learn how often each answer occurs.
 
 **Judged by** the input itself (constant or all zero), or by the outputs' spread over the batch:
-below 0.1 % of their overall spread in three monitored steps while the loss does not fall. Source:
-CHECKS 44.
+below 0.1 % of their overall spread in three monitored steps while the loss does not fall.
 
 **Known false alarms**: the first steps of a deep network; a model that has been told constant
 targets.

@@ -6,7 +6,7 @@
 sigmoid saturate, gradients explode, steps fit no layer.
 
 **Judged by** mean and std of the float tensors the model is called with: |mean| or std above 10,
-in three monitored steps. Source: UMLAUT, CHECKS 49.
+in three monitored steps. Source: UMLAUT.
 
 **Known false alarms**: models that normalise first (batch or layer norm as the first layer) do
 not mind, and it is information.

@@ -6,7 +6,7 @@
 
 **Judged by** the training loss around each evaluation of the later half against the validation
 loss: at least 5 % lower in nearly all of them, where no dropout or batch norm explains it (20 %
-where it might). Source: CHECKS 47.
+where it might).
 
 **Known false alarms**: strong augmentation, label smoothing or mixup make the training loss
 higher than it is; an easier validation set.

@@ -6,7 +6,7 @@
 late in long runs begins like this.
 
 **Judged by** the mean of log Z: beyond 50 and three times what it was. Information below 100.
-Source: Chowdhery et al. 2022 (PaLM's z-loss), CHECKS 33.
+Source: Chowdhery et al. 2022 (PaLM's z-loss).
 
 **Known false alarms**: a classifier that becomes sure has a log Z that grows for a while.
 """

@@ -67,11 +67,15 @@ class LossCurve:
 
     @cached_property
     def start(self) -> float:
-        """The level of the first few steps (the very first ones, before much was learned)."""
+        """The level of the first few steps, or the very first loss where that is lower.
+
+        A first step that is too large lifts all that come after it.
+        """
         values = self.finite.values
-        return (
-            float(np.median(values[: max(1, min(5, len(values) // 10))])) if len(values) else np.nan
-        )
+        if not len(values):
+            return float("nan")
+        early = np.median(values[: max(1, min(5, len(values) // 10))])
+        return float(min(early, values[0]))
 
     @cached_property
     def best(self) -> float:

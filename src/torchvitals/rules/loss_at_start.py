@@ -5,7 +5,7 @@
 **Why it hurts**: the model begins sure and wrong; the first steps are spent on undoing that.
 
 **Judged by** the first loss against ln C (cross entropy) or ln 2 (binary): more than twice it
-plus 1. Source: Karpathy's recipe, CHECKS 41.
+plus 1. Source: Karpathy's recipe.
 
 **Known false alarms**: class weights, label smoothing and auxiliary losses move it; a pretrained
 model begins below, which is fine.

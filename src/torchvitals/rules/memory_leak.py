@@ -6,7 +6,7 @@
 
 **Judged by** the process's memory after the first quarter of its samples: more than 10 % and 30
 MB up, rising in most samples, as much in the later half as in the earlier. Above 95 % of the
-memory it is an error. Source: the stability guide, CHECKS 52.
+memory it is an error. Source: the stability guide.
 
 **Known false alarms**: caches that fill up level off, and are silent then.
 """

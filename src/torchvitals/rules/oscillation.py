@@ -5,8 +5,7 @@
 **Why it hurts**: the run has reached what this learning rate can settle at.
 
 **Judged by** evaluations: at least six, most of which turn back, by more than 10 % of their
-level; or a training loss whose scatter is as large as its level long after the start. Source:
-CHECKS 40.
+level; or a training loss whose scatter is as large as its level long after the start.
 
 **Known false alarms**: losses near zero scatter much, relative to their level, and are exempt;
 reinforcement learning and GANs are not judged.

@@ -4,8 +4,9 @@
 
 **Why it hurts**: the weights are pulled to zero; the model forgets faster than it learns.
 
-**Judged by** the decay's share of the update (lr · λ, or λ‖w‖ against ‖g‖ where decay is part of
-the gradient): above half of it, with norms that shrank to less than half. Source: CHECKS 30.
+**Judged by** how fast weights forget (lr · λ above 0.3 % a step) or by the decay's share of the
+update (lr · λ, or λ‖w‖ against ‖g‖ where decay is part of the gradient): above half of it, with
+norms that shrank to less than half.
 
 **Known false alarms**: a strong decay that is balanced by the gradient keeps norms steady, which
 is healthy.
@@ -68,12 +69,16 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         for site, factor in zip(norms.sites, shrunk, strict=True)
         if factor < limits.decay_shrunk and part.get(site, 0.0) > limits.decay_share
     ]
-    if len(sites) < 0.5 * len(norms.sites):
+    left = float(np.nanmedian(shrunk))
+    rate = run.lr_peak * decay if decoupled or not run.model.is_adam else 0.0
+    middle = float(np.nanmedian(share_of))
+    forgets = rate > limits.decay_rate and middle > limits.decay_share and left < 1.0
+    if forgets:
+        sites = [site for site in norms.sites if part.get(site, 0.0) > limits.decay_share]
+    elif len(sites) < 0.5 * len(norms.sites):
         return None
     worst = float(np.median([part[site] for site in sites]))
-    left = float(np.nanmedian(shrunk))
-    target = nice(decay * 0.1 / max(worst, 1.0)) if worst > 1 else nice(decay / 30)
-    target = min(target, 0.1)
+    target = min(nice(decay / 100), 0.1)
     stuck = run.loss.falls and run.loss.fallen < 0.5
     return finding(
         __name__,
@@ -108,8 +113,14 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             ),
         ],
         explanation=(
-            f"Weight decay {num(decay)} pulls the weights to zero faster than the gradient builds "
-            f"them up: norms are at {share(left)} of their start."
+            f"Weight decay {num(decay)} pulls the weights to zero as fast as the gradient "
+            "builds them "
+            f"up: norms are at {share(left)} of their start"
+            + (
+                f", and what was learned {num(1 / rate)} steps ago is forgotten."
+                if forgets
+                else "."
+            )
         ),
         causes=[
             cause("weight decay is too large", f"with weight_decay {num(target)} norms stay", 0.85),

@@ -5,7 +5,7 @@
 **Why it hurts**: everything the layer puts out lies on a line.
 
 **Judged by** the stable rank of 2-D weights: below 1.5 after having been more than ten times as
-large at first; several layers are a warning, one is information. Source: CHECKS 34.
+large at first; several layers are a warning, one is information.
 
 **Known false alarms**: trained weights have stable ranks of a few per cent of their size, which
 is healthy; heads of few classes are small anyway.

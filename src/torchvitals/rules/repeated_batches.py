@@ -6,7 +6,7 @@
 are fewer than they seem.
 
 **Judged by** hashes of the samples: more than 10 % already seen in the same epoch, in most
-monitored steps. Without epochs, more than half within the first steps. Source: CHECKS 50.
+monitored steps. Without epochs, more than half within the first steps.
 
 **Known false alarms**: sampling with replacement; data sets that are small and passed over
 without telling epochs (`monitor.data(loader)` tells them).

@@ -5,7 +5,7 @@
 **Why it hurts**: at the ends the slope is zero: no gradient goes through.
 
 **Judged by** the share of outputs within 2.5 % of an end: more than half of a layer, over the
-last monitored steps. Source: AutoTrainer, CHECKS 26.
+last monitored steps. Source: AutoTrainer.
 
 **Known false alarms**: the last activation of a model (a classifier's sigmoid) may saturate when
 it is sure; it is exempt.

@@ -5,7 +5,7 @@
 **Why it hurts**: all ranks wait for the slowest.
 
 **Judged by** the step times of the ranks: more than 10 % above the median in most of the last 16
-looks. Source: CHECKS 55.
+looks.
 
 **Known false alarms**: ranks with longer sequences; a single slow step.
 """

@@ -5,7 +5,7 @@
 **Why it hurts**: the learning rate now depends on the batch size.
 
 **Judged by** `reduction="sum"` of torch's loss functions with more than one sample, together with
-a first loss beyond what guessing costs, or gradient norms above 100. Source: CHECKS 42.
+a first loss beyond what guessing costs, or gradient norms above 100.
 
 **Known false alarms**: a sum that is divided by the batch afterwards (a VAE's way) has a first
 loss of the usual size and is silent where that can be told.

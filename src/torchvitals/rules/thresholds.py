@@ -24,7 +24,7 @@ def _limit(default: float, rules: str, about: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """The limits. Sources: the stability guide, CHECKS.md; tuned on runs with injected faults."""
+    """The limits. Sources: the stability guide, papers named on the pages of the rules."""
 
     wiring_checks: int = _limit(
         2,
@@ -202,9 +202,13 @@ class Thresholds:
     blow_up_jump: float = _limit(
         20.0, "weight_blow_up", "largest element over that of the look before"
     )
+    blow_up_others: float = _limit(
+        3.0, "weight_blow_up", "growth of other tensors that makes it a bad step"
+    )
     blow_up_growth: float = _limit(4.0, "weight_blow_up", "norm over that of half the run before")
     decay_checks: int = _limit(4, "over_regularised", "monitored steps")
     decay_share: float = _limit(0.5, "over_regularised", "decay over the whole step")
+    decay_rate: float = _limit(0.003, "over_regularised", "share of a weight that decays in a step")
     decay_shrunk: float = _limit(0.5, "over_regularised", "norm over that of the first step")
     attention_logit: float = _limit(100.0, "attention_logits", "largest q·k/√d")
     entropy_share: float = _limit(0.1, "attention_collapse", "entropy over that of the first steps")

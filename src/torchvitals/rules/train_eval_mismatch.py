@@ -6,7 +6,7 @@ used.
 **Why it hurts**: the numbers that decide are wrong, and batch norm learns from validation data.
 
 **Judged by** the mode of the model while it was evaluated: training mode, with dropout or batch
-norm in the model. Source: CHECKS 45.
+norm in the model.
 
 **Known false alarms**: Monte-Carlo dropout on purpose.
 """

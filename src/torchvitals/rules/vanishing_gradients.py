@@ -8,7 +8,7 @@ than the last.
 **Judged by** the RMS of the weights' gradients by depth: first layers below 1 % of the last and
 below 1e-4; or below 1e-7 nearly everywhere while the loss has not been solved. In recurrent
 layers, by a recurrent matrix that shrinks what it carries (radius far below 1) while the loss
-stands still. Source: the stability guide (first < 1 % of last), CHECKS 6 and 7.
+stands still. Source: the stability guide (first < 1 % of last).
 
 **Known false alarms**: a solved problem has tiny gradients too, and is exempt; so are embeddings,
 whose rows are rarely used.

@@ -8,7 +8,7 @@ layer.
 
 **Judged by** the norm of each weight: more than four times what it was half the run before, and
 growing faster than linearly; or a largest element that jumps twentyfold between two monitored
-steps without updates of that size. Source: the stability guide, CHECKS 29.
+steps without updates of that size. Source: the stability guide.
 
 **Known false alarms**: weights that began near zero are exempt; early growth that slows down is
 normal.
@@ -50,6 +50,8 @@ def _jump(run: Run, limits: Thresholds) -> Finding | None:
     for row, at in zip(*np.nonzero(jump > limits.blow_up_jump), strict=True):
         if usual.values[row, at] < 1e-6 or largest[row + 1, at] < 1.0:
             continue
+        if np.count_nonzero(jump[row] > limits.blow_up_others) > max(1, 0.1 * jump.shape[1]):
+            continue  # a bad step moves them all; this is about a single tensor
         if found is None or jump[row, at] > found[0]:
             found = float(jump[row, at]), int(row) + 1, int(at)
     if found is None:
@@ -115,13 +117,15 @@ def _growth(run: Run, limits: Thresholds) -> Finding | None:
         return None
     worst = max(sites, key=lambda s: late[norms.sites.index(s)])
     factor = float(late[norms.sites.index(worst)])
+    column = values[:, norms.sites.index(worst)]
+    begun = half + int(np.argmax(column[half:] > 2 * column[half]))
     lr = run.lr_now
     return finding(
         __name__,
         run,
         severity=WARNING,
         sites=[worst, *[s for s in sites if s != worst]],
-        first_step=int(norms.steps[half]),
+        first_step=int(norms.steps[begun]),
         evidence=[
             evidence(
                 f"the norm of {worst} grew {num(factor)}-fold since step "

@@ -8,7 +8,7 @@ squared error on class numbers learns an order that does not exist.
 
 **Judged by** cross entropy's input: rows that lie in [0, 1] and sum to 1, at nearly all monitored
 steps; mse and l1: shapes that differ, or targets that are whole numbers from 0 on with more than
-two values. Source: UMLAUT, CHECKS 46.
+two values. Source: UMLAUT.
 
 **Known false alarms**: regression on counts is a warning, not an error.
 """
