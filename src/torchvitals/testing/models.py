@@ -152,7 +152,7 @@ class Recurrent(nn.Module):
         if lstm:
             self.rnn = nn.LSTM(size, width, batch_first=True)
             start = self.get_parameter("rnn.bias_hh_l0").data
-            nn.init.ones_(start[width : 2 * width])  # remember at first
+            nn.init.constant_(start[width : 2 * width], 4.0)  # remember at first
         else:
             self.rnn = nn.RNN(size, width, batch_first=True)
             nn.init.orthogonal_(self.get_parameter("rnn.weight_hh_l0"))
