@@ -1,6 +1,5 @@
 """MLflow, read back with its own client."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import mlflow
@@ -13,11 +12,13 @@ from torchvitals.sinks.mlflow import metric_name
 from .training import train
 
 
+# MLflow's own use of sqlalchemy.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
 @pytest.fixture(params=["file", "sqlite"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "sqlite":
-        if find_spec("sqlalchemy") is None:
-            pytest.skip("mlflow-skinny keeps no database without sqlalchemy")
         return f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     return (tmp_path / "mlruns").as_uri()
