@@ -269,7 +269,7 @@ def test_looks_stay_within_the_budget(tmp_path: Path) -> None:
                 clock.now += 5.0
             return getattr(self._history, name)
 
-    one = Diagnostician(Slow, lambda event: None, thresholds=Thresholds(), clock=clock)
+    one = Diagnostician(Slow, lambda event: None, thresholds=Thresholds(), clock=clock, busy=clock)
     rows = [_row(step) for step in range(1, 5)]
     for _ in range(2000):
         clock.now += 1.0

@@ -77,13 +77,17 @@ class Diagnostician:
         on_finding: Callable[[Finding], None] | None = None,
         stop_on: Severity | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        busy: Callable[[], float] = time.thread_time,
     ) -> None:
+        """`clock` tells how long the run takes, `busy` how long this thread works in it."""
+        rules()  # imported here, before the first step, and not on the recorder's thread
         self._open_history = open_history
         self._put = put
         self._thresholds = thresholds
         self._on_finding = on_finding
         self._stop_on = stop_on
         self._clock = clock
+        self._busy = busy
         self._begun = clock()
         self._history: Readable | None = None
         self._known: dict[str, Open] = {}
@@ -96,10 +100,10 @@ class Diagnostician:
         self.urgent = False
         """Something is not finite: look as soon as possible."""
         self._costs = {True: 0.0, False: 0.0}
-        """Seconds of the last look, with the cheap rules alone and with all."""
+        """Processor seconds of the last look, with the cheap rules alone and with all."""
         self._closed = False
         self.spent_s = 0.0
-        """Seconds spent looking so far."""
+        """Processor seconds spent looking so far."""
         self.stop: Finding | None = None
         """The finding that shall end the training."""
 
@@ -148,12 +152,12 @@ class Diagnostician:
             self._history = None
 
     def _look(self, *, cheap: bool, last: bool = False) -> None:
-        begun = self._clock()
+        begun = self._busy()
         if self._history is None:
             self._history = self._open_history()
             for one in self._history.findings():
                 if one.is_open:
-                    self._known[one.name] = Open(_id(one), one, begun, missed=-1)
+                    self._known[one.name] = Open(_id(one), one, self._clock(), missed=-1)
         run = Run(self._history)
         chosen = [rule for rule in rules() if rule.cheap or not cheap]
         found, _ = judge(run, self._thresholds, chosen)
@@ -161,7 +165,7 @@ class Diagnostician:
             self._last.pop(rule.name, None)
         self._last.update({one.name: one for one in found})
         self._compare(run, group(run, self._last.values()), cheap=cheap, last=last)
-        cost = self._clock() - begun
+        cost = self._busy() - begun
         self._costs[cheap] = cost
         self.spent_s += cost
         self._looked_at = self._num_monitored
