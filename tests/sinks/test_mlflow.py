@@ -11,7 +11,6 @@ from torchvitals.sinks.mlflow import metric_name
 
 from .training import train
 
-
 # MLflow's own use of sqlalchemy.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
