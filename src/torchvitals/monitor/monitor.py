@@ -33,25 +33,23 @@ from torchvitals.diagnosis.telling import message
 from torchvitals.guard import Guard
 from torchvitals.monitor.changes import Changes
 from torchvitals.monitor.gathering import Gathering
+from torchvitals.monitor.handing import HISTOGRAMS_S, Handing
 from torchvitals.monitor.logbook import Logbook
 from torchvitals.monitor.looking import Looking
 from torchvitals.monitor.pace import Pace
-from torchvitals.monitor.plugged import Plugged, ask
+from torchvitals.monitor.plugged import Plugged
 from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
-from torchvitals.monitor.recorder import Columns, Histograms, Logged, Packet, Recorder
-from torchvitals.monitor.replicas import Drift, Replicas, drifts
+from torchvitals.monitor.recorder import Columns, Recorder
+from torchvitals.monitor.replicas import Replicas
 from torchvitals.monitor.steps import Steps
-from torchvitals.monitor.talk import Talk
 from torchvitals.monitor.wall import Wall
 from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER
 from torchvitals.probes.machine import MachineSampler
-from torchvitals.probes.probe import Distributions, Probe
 from torchvitals.probes.scaler import ScalerCatcher
 from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.tree import Tree
-from torchvitals.probes.updates import Updates
-from torchvitals.record import ConfigError, Event, Finding, Key, StopTraining, StoreError
+from torchvitals.record import ConfigError, Event, Finding, StopTraining, StoreError
 from torchvitals.stats.backend import Backend
 from torchvitals.stats.clipping import ClipCatcher
 from torchvitals.store.history import History, open_run
@@ -61,11 +59,8 @@ log = logging.getLogger("torchvitals")
 
 Batch = TypeVar("Batch")
 
-HISTOGRAMS_S = 1.0
-"""Histograms of monitored steps closer together than this are added up and stored as one."""
 
-
-class Monitor(Talk):
+class Monitor(Handing):
     """Watches a training until it is closed: by `close()`, the end of the `with`, or exit."""
 
     def __init__(  # noqa: PLR0915  one line for each of its parts
@@ -265,18 +260,6 @@ class Monitor(Talk):
         self._ranks.close()
         self._close_page()
         _open_monitors.discard(self)
-
-    def _close_histograms(self, status: str) -> None:
-        """Hand over the last ones; with several ranks together, if all come here."""
-        gathering = self._gathering
-        if gathering is None:
-            self._hand_over_histograms(time.time())
-        elif status == "finished" and self._ranks.complete:
-            bins = self._take_bins()
-            parts = [(name, probe, probe.take()) for name, probe in self._probes.in_order()]
-            found = gathering.exchange(parts, {}, bins)
-            if bins and found.complete and self._ranks.is_writer:
-                self._recorder.put(Histograms(self._last_measured, time.time(), bins))
 
     def __enter__(self) -> Monitor:
         return self
@@ -543,93 +526,6 @@ class Monitor(Talk):
             text = message(found) if found is not None else "rank 0 ended the training: stop_on"
             raise StopTraining(text, found)
 
-    def _packet(self, begun: float, *, again: bool) -> Packet:
-        """What the probes measured in this step."""
-        parts: list[tuple[str, Probe, Any]] = []
-        for name, probe in self._probes.in_order():
-            if self._wall.up(name):
-                with self._wall.around(name):
-                    if isinstance(probe, Updates):
-                        probe.at_end()
-                    raw = probe.take()
-                    if raw is not None:
-                        parts.append((name, probe, raw))
-        for roster in self._rosters:
-            roster.rest()
-        if self._metrics:
-            self._hand_over_metrics()
-        if self._plugged.probes:
-            self._hand_over_plugged()
-        inside = sum(seer.take_spent() for seer in self._probes.seers())
-        spent = self._spent + inside + time.perf_counter() - begun
-        self.overhead_s += spent
-        self._spent = 0.0
-        if self._pace is not None:
-            self._pace.end_step(inside=inside, again=again)
-            parts += [part for part in self._pace.parts() if self._wall.up(part[0])]
-        return Packet(self._steps.current, time.time(), parts, spent)
-
-    def _gather(self, gathering: Gathering, packet: Packet | None) -> Packet | None:
-        """Bring what all ranks measured together; None on those that don't write."""
-        now = time.time()
-        bins = self._take_bins() if gathering.wants_bins else None
-        step = self._steps.current
-        checks = self._replicas.due(step)
-        found = gathering.exchange(
-            packet.parts if packet is not None else [],
-            self._rank_numbers(),
-            bins,
-            bins_next=now - self._histograms_at >= HISTOGRAMS_S,
-            stop=self._stop_reason is not None,
-            checks=checks,
-        )
-        if bins is not None:
-            self._histograms_at = now
-        if not self._ranks.is_writer:
-            return None
-        if checks is not None and found.complete:
-            self._note_replicas(step, found.drifted)
-        if bins and found.complete:
-            self._recorder.put(Histograms(step, now, bins))
-        keys = {
-            Key("rank", str(rank), stat): number
-            for rank, numbers in enumerate(found.numbers)
-            for stat, number in numbers.items()
-        }
-        if keys:
-            self._recorder.put(Logged(step, now, keys))
-        if packet is not None:
-            packet.parts = found.parts
-        return packet
-
-    def _hand_over_metrics(self) -> None:
-        with self._wall.around("metrics"):
-            self._looking.at_parameters()
-            found = self._last_metrics = self._looking.finish()
-            if found:
-                self._recorder.put(self._columns.row(self._steps.current, found))
-
-    def _hand_over_plugged(self) -> None:
-        for name, probe in self._plugged.probes.items():
-            if self._wall.up(name):
-                with self._wall.around(name):
-                    found = ask(name, probe, self._steps.current)
-                    self._recorder.put(Logged(self._steps.current, time.time(), found))
-
-    def _hand_over_histograms(self, now: float) -> None:
-        parts = self._take_bins()
-        self._histograms_at = now
-        if parts:
-            self._recorder.put(Histograms(self._last_measured, now, parts))
-
-    def _take_bins(self) -> Distributions:
-        parts: Distributions = []
-        for name, probe in self._probes.in_order():
-            if self._wall.up(name):
-                with self._wall.around(name):
-                    parts += probe.take_bins()
-        return parts
-
     def _before_clip(self, parameters: list[Tensor]) -> list[int] | None:
         probe = self._probes.gradients
         if not self._active or probe is None or not self._wall.up("gradients"):
@@ -647,30 +543,6 @@ class Monitor(Talk):
             with self._wall.around("gradients"):
                 probe.clipped(lines, limit, norm)
 
-    def check_replicas(self) -> list[Drift]:
-        """Compare the ranks' copies of all watched parameters now; all ranks must call it.
-
-        Gives the ranks whose copies are not the others', and notes them in the run. Nothing to
-        compare in one process.
-        """
-        together = self._ranks.gather_checks(self._replicas.checksums())
-        found = drifts(together.value)
-        if together.complete and self._ranks.is_writer and self._ranks.world_size > 1:
-            self._note_replicas(self._steps.done, found)
-        return found
-
-    def _note_replicas(self, step: int, found: list[Drift]) -> None:
-        """Store how many parameters of each rank drifted, and say which."""
-        numbers = dict.fromkeys(range(self._ranks.world_size), 0)
-        for drift in found:
-            numbers[drift.rank] = len(drift.parameters)
-            text = f"parameters differ from those of the other ranks: {drift}"
-            log.warning("torchvitals: %s", text)
-            data = {"rank": drift.rank, "parameters": list(drift.parameters[:100])}
-            self._recorder.put(Event(step, time.time(), "replica_drift", text, data))
-        keys = {Key("rank", str(rank), "num_drifted"): float(n) for rank, n in numbers.items()}
-        self._recorder.put(Logged(step, time.time(), keys))
-
     def _settle(self) -> None:
         self._recorder.flush()
 
@@ -678,18 +550,6 @@ class Monitor(Talk):
         self._last_measured = self._steps.done
         self._active = self._steps.monitored(self._steps.current)
         self._switch()
-
-    def _look_for_changes(self) -> None:
-        if not self._wall.up("changes"):
-            return
-        found = self._changes.look()
-        if found is not None:
-            log.warning(
-                "torchvitals: the model changed after watch() and this is not followed (%s); close "
-                "the monitor and watch again with resume=True to have it measured.",
-                found,
-            )
-            self.event("model_changed", found)
 
     def _adopt(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         """An optimizer made anew for parameters of ours takes the old one's place."""
@@ -727,50 +587,6 @@ class Monitor(Talk):
     def _hook_after(self, number: int, optimizer: Optimizer) -> None:
         handle = optimizer.register_step_post_hook(_disable_dynamo(self._post_hook(number)))
         self._step_handles.setdefault(number, []).append(handle)
-
-    def _rank_numbers(self) -> dict[str, float]:
-        """This rank's step time, data wait and memory: beside the others' a straggler shows."""
-        numbers = {} if self._pace is None else self._pace.recent()
-        if self._machine is not None:
-            numbers["rss_bytes"] = self._machine.latest.get("process_rss_bytes", float("nan"))
-        return numbers
-
-    def _sampled(self, readings: dict[str, float]) -> None:
-        """A sample of the machine; on its sampler's thread."""
-        if not self._steps.has_stepped:
-            return  # there is no step to put it to; the first one's end asks for it
-        keys = {}
-        for name, value in readings.items():
-            site, _, stat = name.partition("_")
-            keys[Key("machine", site, stat)] = value
-        # Of the last step done: one that is under way may never be, and a resumed run counts on.
-        self._recorder.put(Logged(self._steps.done, time.time(), keys))
-
-    def _note_trouble(self, text: str) -> None:
-        self.event("metric_failed", text)
-
-    def _note_flops(self, flops: int) -> None:
-        self.event("flops", f"the model computes {flops:.3g} FLOPs a step", flops=flops)
-
-    def note_not_seen(self) -> None:
-        """Say that the activations of a compiled model are not measured."""
-        text = (
-            "the model was compiled before it was watched: its activations are not measured "
-            "(gradients, parameters and updates are); call watch() before the model's first call"
-        )
-        log.warning("torchvitals: %s", text)
-        self.event("not_seen", text, probe="activations")
-
-    def _note_guard(self, kind: str, step: int, text: str, data: dict[str, Any]) -> None:
-        if not self._closed:
-            self._recorder.put(Event(step, time.time(), kind, text, data))
-
-    def _note_failure(self, name: str, error: Exception) -> None:
-        self.event(
-            "degraded",
-            f"measuring {name} failed and was switched off: {type(error).__name__}: {error}",
-            probe=name,
-        )
 
 
 def _no_clock(_phase: int) -> None:
