@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -81,6 +82,11 @@ class NoZeroGrad(Fault):
     names = ("gradients_not_cleared",)
     prompt = True
     keeps_gradients = True
+
+    @classmethod
+    def variant_of(cls, base: str) -> Mapping[str, Any]:
+        """Adam under a rate that falls to nothing would not mind much."""
+        return {"schedule": "constant"} if base == "G" else {}
 
 
 class EverySecondBackward(Fault):

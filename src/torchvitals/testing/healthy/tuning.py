@@ -31,6 +31,7 @@ def _pretrained(letter: str, seed: int, steps: int | None, settings: Settings) -
             loss = BASES[letter].loss(teacher.model(inputs), targets)
             loss.backward()  # type: ignore[no-untyped-call]
             teacher.optimizer.step()
+            teacher.scheduler.step()
             done += 1
             if done == limit:
                 break
