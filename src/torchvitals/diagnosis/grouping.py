@@ -2,8 +2,9 @@
 
 `EXPLAINS` is the table "A explains B". It is read from causes to symptoms: an edge holds when A
 began no later than B (within `SLACK` monitored steps), unless the pair is listed in `WHENEVER`.
-The rules in `ORDER` go from the most fundamental (wiring, data) to what follows from anything
-else (the loss); edges only go down that list, so that there are no circles.
+Some rules see a cause in one run and a consequence in another (`role`); their consequences have
+names of their own here. The rules in `ORDER` go from the most fundamental (wiring, data) to what
+follows from anything else (the loss); edges only go down that list: there are no circles.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ ORDER = (
     "class_imbalance",
     # How it was set up.
     "bad_init", "schedule_fault", "lost_updates", "amp_overflow", "adam_eps_dominates",
-    "over_clipping", "over_regularised", "attention_logits", "adam_variance_lag",
+    "over_clipping", "over_regularised", "attention_logits", "weight_jump", "adam_variance_lag",
     "batch_too_small", "lr_too_high", "lr_too_low",
     # What follows.
-    "attention_collapse", "weight_blow_up", "activation_scale", "saturation", "dead_units",
+    "attention_growth", "attention_collapse", "weight_blow_up", "activation_scale", "saturation",
+    "dead_units",
     "vanishing_gradients", "exploding_gradients", "frozen_layer", "dormant_units", "rank_collapse",
     "massive_activations", "logit_drift", "edge_of_stability", "unbalanced_rotation",
     "update_not_descent", "update_ratio", "tensor_spike", "gradient_spike", "non_finite",
-    "loss_at_start", "loss_spike", "divergence", "oscillation", "overfitting", "plateau",
+    "loss_at_start", "loss_spike", "divergence", "oscillation", "overfitting", "constant_output",
+    "plateau",
 )  # fmt: skip
 
 BLOW_UP = (
@@ -43,29 +46,30 @@ BLOW_UP = (
     "update_not_descent", "update_ratio", "tensor_spike", "gradient_spike", "non_finite",
     "loss_spike", "divergence", "oscillation", "plateau", "dormant_units", "attention_collapse",
     "attention_logits", "rank_collapse", "frozen_layer", "adam_variance_lag", "vanishing_gradients",
-    "over_clipping", "loss_at_start",
+    "over_clipping", "loss_at_start", "attention_growth", "constant_output",
 )  # fmt: skip
 STANDSTILL = (
     "lr_too_low", "plateau", "frozen_layer", "update_ratio", "unbalanced_rotation",
     "vanishing_gradients", "dormant_units", "adam_eps_dominates", "lost_updates", "rank_collapse",
+    "constant_output",
 )  # fmt: skip
 ANYTHING = tuple(dict.fromkeys((*BLOW_UP, *STANDSTILL)))
 
 EXPLAINS: dict[str, tuple[str, ...]] = {
-    "no_effective_step": (*STANDSTILL, "input_ignored", "loss_at_start"),
+    "no_effective_step": (*STANDSTILL, "constant_output", "loss_at_start"),
     "orphan_parameter": ("frozen_layer", "plateau", "unbalanced_rotation", "update_ratio",
                          "dormant_units", "vanishing_gradients", "rank_collapse"),
     "gradients_not_cleared": ("lr_too_high", "schedule_fault", "overfitting", *BLOW_UP),
     "wrong_loss_input": ("plateau", "loss_at_start", "lr_too_low", "vanishing_gradients",
-                         "exploding_gradients", "input_ignored", "overfitting", "lr_too_high",
+                         "exploding_gradients", "constant_output", "overfitting", "lr_too_high",
                          "over_clipping", "class_imbalance", "dormant_units"),
     "summed_loss": ("loss_at_start", "lr_too_high", *BLOW_UP),
     "non_finite_input": ("lr_too_high", "amp_overflow", *BLOW_UP),
     "input_ignored": (*ANYTHING, "overfitting", "lr_too_high", "bad_init"),
     "input_scale": ("lr_too_high", *ANYTHING),
-    "class_imbalance": ("plateau", "input_ignored", "loss_spike", "gradient_spike"),
+    "class_imbalance": ("plateau", "constant_output", "loss_spike", "gradient_spike"),
     "repeated_batches": ("overfitting", "leakage", "plateau"),
-    "bad_init": ("lr_too_high", "lr_too_low", "input_ignored", *ANYTHING),
+    "bad_init": ("lr_too_high", "lr_too_low", "constant_output", *ANYTHING),
     "schedule_fault": ("lr_too_high", "lr_too_low", *ANYTHING),
     "lost_updates": STANDSTILL,
     "amp_overflow": ("non_finite", "frozen_layer", "plateau"),
@@ -74,28 +78,28 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "over_clipping": ("lr_too_low", "plateau", "update_ratio", "adam_eps_dominates"),
     "over_regularised": ("plateau", "vanishing_gradients", "lr_too_high", "lr_too_low",
                          "dead_units", "dormant_units", "rank_collapse", "activation_scale",
-                         "input_ignored", "update_ratio", "update_not_descent", "divergence",
+                         "constant_output", "update_ratio", "update_not_descent", "divergence",
                          "unbalanced_rotation", "frozen_layer"),
     "attention_logits": ("attention_collapse", "exploding_gradients", "vanishing_gradients",
                          "massive_activations", "plateau", "loss_spike", "rank_collapse"),
     "adam_variance_lag": ("loss_spike", "gradient_spike", "tensor_spike", "divergence",
                           "update_ratio", "update_not_descent"),
     "batch_too_small": ("oscillation", "plateau"),
-    "lr_too_high": (*BLOW_UP, "input_ignored"),
+    "lr_too_high": (*BLOW_UP, "constant_output"),
     "lr_too_low": ("plateau", "update_ratio", "frozen_layer", "unbalanced_rotation",
-                   "input_ignored"),
-    "weight_blow_up": ("activation_scale", "saturation", "exploding_gradients", "loss_spike",
+                   "constant_output"),
+    "weight_blow_up": ("constant_output", "activation_scale", "saturation", "exploding_gradients", "loss_spike",
                        "divergence", "non_finite", "massive_activations", "gradient_spike",
                        "tensor_spike", "logit_drift", "plateau", "dead_units", "update_ratio"),
-    "activation_scale": ("saturation", "vanishing_gradients", "exploding_gradients", "plateau",
+    "activation_scale": ("constant_output", "saturation", "vanishing_gradients", "exploding_gradients", "plateau",
                          "massive_activations", "dead_units", "update_ratio",
                          "unbalanced_rotation"),
-    "saturation": ("vanishing_gradients", "plateau", "frozen_layer", "update_ratio",
+    "saturation": ("constant_output", "vanishing_gradients", "plateau", "frozen_layer", "update_ratio",
                    "unbalanced_rotation", "dormant_units"),
-    "dead_units": ("vanishing_gradients", "plateau", "frozen_layer", "dormant_units", "loss_spike",
+    "dead_units": ("constant_output", "vanishing_gradients", "plateau", "frozen_layer", "dormant_units", "loss_spike",
                    "update_ratio", "unbalanced_rotation", "rank_collapse"),
     "vanishing_gradients": ("plateau", "frozen_layer", "update_ratio", "unbalanced_rotation",
-                            "dormant_units", "input_ignored", "rank_collapse"),
+                            "dormant_units", "constant_output", "rank_collapse"),
     "exploding_gradients": ("gradient_spike", "tensor_spike", "non_finite", "loss_spike",
                             "divergence", "plateau", "update_ratio", "over_clipping",
                             "massive_activations", "oscillation", "unbalanced_rotation",
@@ -104,11 +108,15 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "update_ratio": ("unbalanced_rotation",),
     "gradient_spike": ("loss_spike", "divergence", "tensor_spike"),
     "tensor_spike": ("loss_spike",),
-    "attention_collapse": ("plateau", "rank_collapse"),
-    "non_finite": ("plateau", "divergence", "loss_spike"),
+    "attention_collapse": ("constant_output", "plateau", "rank_collapse"),
+    "non_finite": ("constant_output", "plateau", "divergence", "loss_spike"),
     "loss_spike": ("divergence",),
-    "divergence": ("plateau", "oscillation"),
+    "divergence": ("constant_output", "plateau", "oscillation"),
     "leakage": ("repeated_batches",),
+    "constant_output": ("plateau",),
+    "attention_growth": ("constant_output", "attention_collapse", "exploding_gradients", "vanishing_gradients",
+                         "massive_activations", "plateau", "loss_spike", "rank_collapse"),
+    "weight_jump": ("lr_too_high", *BLOW_UP),
 }  # fmt: skip
 """What each ailment brings with it. Pairs that go up `ORDER` are not read."""
 
@@ -123,21 +131,34 @@ WHENEVER = frozenset(
 _PLACE = {name: at for at, name in enumerate(ORDER)}
 
 
+def role(run: Run, one: Finding) -> str:
+    """Its name in the tables above: the rule's, or that of the consequence it is in this run."""
+    key = next((what.key for what in one.evidence if what.key), "")
+    if one.name == "input_ignored" and key.startswith("output"):
+        return "constant_output"  # the input varies: something in between lets nothing through
+    if one.name == "attention_logits" and one.first_step > run.first_step + 2 * run.every:
+        return "attention_growth"  # they did not begin so
+    if one.name == "weight_blow_up" and key.startswith("parameter") and key.endswith("max"):
+        return "weight_jump"  # no step did it
+    return one.name
+
+
 def explains(run: Run, cause: Finding, symptom: Finding) -> bool:
     """Whether the one accounts for the other."""
-    if symptom.name not in EXPLAINS.get(cause.name, ()):
+    above, below = role(run, cause), role(run, symptom)
+    if below not in EXPLAINS.get(above, ()):
         return False
-    if _PLACE[cause.name] >= _PLACE[symptom.name]:
+    if _PLACE[above] >= _PLACE[below]:
         return False
     if cause.severity is Severity.INFO and symptom.severity is not Severity.INFO:
         return False
     slack = SLACK * run.every
-    return cause.name in WHENEVER or cause.first_step <= symptom.first_step + slack
+    return above in WHENEVER or cause.first_step <= symptom.first_step + slack
 
 
 def group(run: Run, found: Iterable[Finding]) -> list[Finding]:
     """Root causes with their symptoms, ranked."""
-    findings = sorted(found, key=lambda one: _PLACE.get(one.name, len(ORDER)))
+    findings = sorted(found, key=lambda one: _PLACE.get(role(run, one), len(ORDER)))
     parent: dict[str, Finding] = {}
     for at, symptom in enumerate(findings):
         causes = [one for one in findings[:at] if explains(run, one, symptom)]

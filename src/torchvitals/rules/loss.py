@@ -11,6 +11,8 @@ from torchvitals.curves.trend import Direction
 from torchvitals.rules.table import Array, Line
 
 BLOCKS = 40
+BLOWN = 1.5
+"""Early losses so many times the very first one are the harm of the first steps."""
 
 
 class LossCurve:
@@ -69,9 +71,12 @@ class LossCurve:
     def start(self) -> float:
         """The level of the first few steps (the very first ones, before much was learned)."""
         values = self.finite.values
-        return (
-            float(np.median(values[: max(1, min(5, len(values) // 10))])) if len(values) else np.nan
-        )
+        if not len(values):
+            return float("nan")
+        level = float(np.median(values[: max(1, min(5, len(values) // 10))]))
+        # The first loss comes before the first step. Where the steps after it threw the loss up,
+        # it alone tells where the run began.
+        return float(values[0]) if 0 < values[0] < level / BLOWN else level
 
     @cached_property
     def best(self) -> float:

@@ -21,7 +21,7 @@ from torchvitals.record import ROOT, Finding, Key
 from torchvitals.rules.rule import ERROR, WARNING, NotChecked, cause, changed, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num
-from torchvitals.rules.steps import early_size, first_size, size_now, step_sizes
+from torchvitals.rules.steps import early_size, first_size, size_now, step_sizes, weight_growth
 from torchvitals.rules.thresholds import Thresholds
 
 TITLE = "learning rate too high"
@@ -112,6 +112,7 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
         return None, 0.0
     start, now, peak = loss.start, loss.now, float(loss.finite.values.max())
     settled = loss.direction.word in {"flat", "rising"} and run.lr_now > 0.3 * run.lr_peak
+    grown, logits = weight_growth(run), _attention_growth(run, limits)
     signs = (
         (
             now > limits.lr_high_rise * start,
@@ -138,5 +139,30 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
             f"the loss has settled at {num(now)}, above half of its start",
             0.5,
         ),
+        (
+            grown > limits.lr_high_growth and loss.fallen < limits.lr_high_fallen,
+            f"the steps have blown the median weight up to {num(grown)} times its first size, and "
+            f"the loss is at {num(now)}, above half of its start",
+            0.6,
+        ),
+        (
+            early_size(run) > 2.0 * limits.lr_high_ratio and loss.fallen < limits.lr_high_fallen,
+            f"the loss is at {num(now)} after {run.last_step} steps of that size, above half of "
+            "its start",
+            0.5,
+        ),
+        (
+            logits > limits.attention_logit and early_size(run) > limits.lr_high_ratio,
+            f"attention logits have grown to {num(logits)}",
+            0.5,
+        ),
     )
     return next(((text, weight) for holds, text, weight in signs if holds), (None, 0.0))
+
+
+def _attention_growth(run: Run, limits: Thresholds) -> float:
+    """The largest attention logit lately; 0 where they were as large from the start."""
+    table = run.table("attention", "max_logit")
+    if len(table.steps) < 4 or np.nanmax(np.abs(table.values[0])) > 0.5 * limits.attention_logit:
+        return 0.0
+    return float(np.nanmax(np.abs(table.typical(4))))

@@ -73,6 +73,9 @@ class Thresholds:
         0.9, "lr_too_high", "loss now over loss at the start: nothing was learned"
     )
     lr_high_peak: float = _limit(3.0, "lr_too_high", "highest loss over loss at the start")
+    lr_high_growth: float = _limit(
+        4.0, "lr_too_high", "norm of the median weight over that after the first step"
+    )
     lr_high_fallen: float = _limit(
         0.5, "lr_too_high", "share of the loss that must be gone when it has settled"
     )

@@ -22,10 +22,15 @@ from torchvitals.record import Finding, Key
 from torchvitals.rules.rule import ERROR, WARNING, NotChecked, cause, changed, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num, places
+from torchvitals.rules.table import Table
 from torchvitals.rules.thresholds import Thresholds
 
 TITLE = "weight blow-up"
 NEEDS = ("parameter/norm",)
+
+
+FELLOWS = 0.2
+"""Other weights that grew by this share of the limit at the same time: it was no single write."""
 
 
 def check(run: Run, limits: Thresholds) -> Finding | None:
@@ -55,11 +60,10 @@ def _jump(run: Run, limits: Thresholds) -> Finding | None:
     if found is None:
         return None
     factor, row, at = found
+    if np.count_nonzero(jump[row - 1] > FELLOWS * limits.blow_up_jump) > max(2, 0.2 * len(low.sites)):
+        return None  # many at once: no flipped bit, but steps that were too large
     site, step = low.sites[at], int(low.steps[row])
-    moved = moves.line(site) if moves else None
-    by_step = moved is not None and bool(
-        (moved.until(step).values[-1:] > 0.3 * largest[row, at]).any()
-    )
+    by_step = _by_steps(run, moves, site, (int(low.steps[row - 1]), step), float(largest[row, at]))
     if by_step or (run.loss.bad_steps and run.loss.bad_steps[0] < step):
         return None  # the optimizer did it: other rules tell why
     return finding(
@@ -99,6 +103,14 @@ def _jump(run: Run, limits: Thresholds) -> Finding | None:
         change={"roll_back_to": int(low.steps[row - 1])},
         confidence=0.85,
     )
+
+
+def _by_steps(
+    run: Run, moves: Table, site: str, between: tuple[int, int], largest: float
+) -> bool:
+    """Whether the optimizer's own steps, as large as the one measured, could have done it."""
+    moved = moves.line(site).until(between[1]).values[-1:] if moves else np.empty(0)
+    return bool((np.abs(moved) * max(between[1] - between[0], 1) > 0.3 * largest).any())
 
 
 def _growth(run: Run, limits: Thresholds) -> Finding | None:
