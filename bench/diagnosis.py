@@ -213,10 +213,11 @@ def diagnose(
     every = int(outcome.settings.get("every", 5))
     raised_at = None
     if fault is not None and harmed is not None:
-        with open_run(place.run) as history:
-            raised_at = raised(history, names)
-        if raised_at is None and replay:
+        if replay:  # the same on a busy machine as on an idle one
             raised_at = replayed(place, outcome.onset or 1, every, outcome.steps, names)
+        else:
+            with open_run(place.run) as history:
+                raised_at = raised(history, names)
     verdict = judge(
         findings,
         case=place.case,

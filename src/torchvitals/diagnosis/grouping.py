@@ -29,7 +29,9 @@ ORDER = (
     # How it was set up.
     "bad_init", "schedule_fault", "lost_updates", "amp_overflow", "adam_eps_dominates",
     "over_clipping", "over_regularised", "attention_logits", "weight_jump", "adam_variance_lag",
-    "batch_too_small", "lr_too_high", "lr_too_low",
+    "batch_too_small", "lr_too_high", "lr_too_low", "exploding_start",
+    # What happens once.
+    "gradient_shock", "loss_shock",
     # What follows.
     "attention_growth", "attention_collapse", "weight_blow_up", "activation_scale", "saturation",
     "dead_units",
@@ -46,7 +48,8 @@ BLOW_UP = (
     "update_not_descent", "update_ratio", "tensor_spike", "gradient_spike", "non_finite",
     "loss_spike", "divergence", "oscillation", "plateau", "dormant_units", "attention_collapse",
     "attention_logits", "rank_collapse", "frozen_layer", "adam_variance_lag", "vanishing_gradients",
-    "over_clipping", "loss_at_start", "attention_growth", "constant_output",
+    "over_clipping", "loss_at_start", "attention_growth", "constant_output", "exploding_start",
+    "gradient_shock", "loss_shock",
 )  # fmt: skip
 STANDSTILL = (
     "lr_too_low", "plateau", "frozen_layer", "update_ratio", "unbalanced_rotation",
@@ -82,7 +85,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
                          "unbalanced_rotation", "frozen_layer"),
     "attention_logits": ("attention_collapse", "exploding_gradients", "vanishing_gradients",
                          "massive_activations", "plateau", "loss_spike", "rank_collapse"),
-    "adam_variance_lag": ("loss_spike", "gradient_spike", "tensor_spike", "divergence",
+    "adam_variance_lag": ("gradient_shock", "loss_shock", "loss_spike", "gradient_spike", "tensor_spike", "divergence",
                           "update_ratio", "update_not_descent"),
     "batch_too_small": ("oscillation", "plateau"),
     "lr_too_high": (*BLOW_UP, "constant_output"),
@@ -114,6 +117,9 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "divergence": ("constant_output", "plateau", "oscillation"),
     "leakage": ("repeated_batches",),
     "constant_output": ("plateau",),
+    "exploding_start": BLOW_UP,
+    "gradient_shock": BLOW_UP,
+    "loss_shock": BLOW_UP,
     "attention_growth": ("constant_output", "attention_collapse", "exploding_gradients", "vanishing_gradients",
                          "massive_activations", "plateau", "loss_spike", "rank_collapse"),
     "weight_jump": ("lr_too_high", *BLOW_UP),
@@ -128,6 +134,9 @@ WHENEVER = frozenset(
 )  # fmt: skip
 """Ailments that are there all the time: when they were first seen says nothing."""
 
+SHOCKS = {"gradient_spike": "gradient_shock", "loss_spike": "loss_shock"}
+"""Large spikes: a single bad step, after which anything may go wrong."""
+
 _PLACE = {name: at for at, name in enumerate(ORDER)}
 
 
@@ -140,6 +149,10 @@ def role(run: Run, one: Finding) -> str:
         return "attention_growth"  # they did not begin so
     if one.name == "weight_blow_up" and key.startswith("parameter") and key.endswith("max"):
         return "weight_jump"  # no step did it
+    if one.name == "exploding_gradients" and one.first_step <= run.first_step + 2 * run.every:
+        return "exploding_start"  # nothing came before
+    if one.name in SHOCKS and one.severity is not Severity.INFO:
+        return SHOCKS[one.name]
     return one.name
 
 

@@ -6,8 +6,8 @@ per cent in every step.
 **Why it hurts**: the step jumps over the valley; weights blow up, units die, the run is lost.
 
 **Judged by** the update ratio ‖Δw‖/‖w‖ of the median weight (healthy: 1e-3 … 1e-2 early on)
-together with the loss: not finite, above where it began, or far above its best. Neither alone is
-enough. Source: the stability guide (ratio > 0.1), Karpathy's 1e-3 rule.
+together with the loss: not finite, above where it began, far above its best, or not halved while
+weights or attention logits were blown up. Neither alone is enough. Source: the stability guide (ratio > 0.1), Karpathy's 1e-3 rule.
 
 **Known false alarms**: models with very small weights have large ratios and may be fine; then the
 loss falls and this rule is silent.
@@ -28,6 +28,10 @@ TITLE = "learning rate too high"
 NEEDS = ("loss", "update/ratio", "optimizer/lr")
 
 
+OPENING = 3.0
+"""Adam's first steps, without momentum, are about so many times the later ones."""
+
+
 def check(run: Run, limits: Thresholds) -> Finding | None:
     """Large steps and a loss that suffers from them."""
     loss, sizes = run.loss, step_sizes(run)
@@ -37,16 +41,14 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     # Adam's first steps are the largest relative to weights that then grow out of proportion.
     opening = float(np.max(sizes.values[:3]))
     largest = max(early, now, opening)
+    if max(early, opening) <= limits.lr_high_ratio and _calm(run, limits):
+        return None  # the same rate was fine before: something else made the steps large
     trouble, weight = _trouble(run, limits)
     steep = limits.lr_high_ratio * (2.0 if weight < 0.6 else 1.0)
     if trouble is None or not largest > steep:
         return None
     lr = run.lr_peak
-    # Once it blew up, sizes say little: the first steps tell how far off the rate was.
-    off = opening if run.model.is_adam else first_size(run)
-    if off < limits.lr_high_ratio:
-        off = largest
-    factor = float(np.clip(off / limits.lr_good_ratio, 3.0, 300.0))
+    factor = float(np.clip(_off(run, limits, largest), 3.0, 1000.0))
     target = nice(lr / factor)
     above = sizes.steps[sizes.values > limits.lr_high_ratio]
     first = int(above[0]) if len(above) else run.first_step
@@ -101,6 +103,35 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         change=changed("lr", lr, target),
         confidence=min(0.95, 0.5 + 0.4 * weight + 0.05 * np.log10(largest / limits.lr_high_ratio)),
     )
+
+
+def _off(run: Run, limits: Thresholds, largest: float) -> float:
+    """How many times too high: once it blew up, sizes say little, so the first steps tell."""
+    if not run.model.is_adam:
+        first = first_size(run)
+        return (first if first >= limits.lr_high_ratio else largest) / limits.lr_good_ratio
+    # Adam's first steps are the largest a weight sees; in a warm-up they grow with the rate.
+    ratios = run.weights("update", "ratio")
+    first = float(np.nanmedian(ratios.values[0])) if len(ratios.steps) else float("nan")
+    rate = run.lr_at(int(ratios.steps[0])) if len(ratios.steps) else float("nan")
+    if rate > 0 and 0 < first < 1:
+        # The ratio is to the weight after the step; asked is that to the weight before it.
+        largest = max(largest, first / np.sqrt(1 - first**2) * run.lr_peak / rate)
+    return largest / (OPENING * limits.lr_good_ratio)
+
+
+def _calm(run: Run, limits: Thresholds) -> bool:
+    """Whether the loss fell well at the highest rate, before steps became large."""
+    sizes, loss = step_sizes(run), run.loss
+    above = sizes.steps[sizes.values > limits.lr_high_ratio]
+    if not len(above) or not loss.falls:
+        return False
+    before = loss.finite.until(int(above[0]) - 1)
+    rates = run.lr.until(int(above[0]) - 1)
+    if len(before) < limits.lr_high_points or not rates:
+        return False
+    fell = float(np.median(before.last(8))) < limits.lr_high_fallen * loss.start
+    return fell and float(np.max(rates.values)) >= 0.9 * run.lr_at(int(above[0]))
 
 
 def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:

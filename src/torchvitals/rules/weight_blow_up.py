@@ -7,8 +7,8 @@ hundred times larger than before.
 layer.
 
 **Judged by** the norm of each weight: more than four times what it was half the run before, and
-growing faster than linearly; or a largest element that jumps twentyfold between two monitored
-steps without updates of that size. Source: the stability guide, CHECKS 29.
+growing faster than linearly; or a largest element of a single tensor that jumps twentyfold between
+two monitored steps without updates of that size. Source: the stability guide, CHECKS 29.
 
 **Known false alarms**: weights that began near zero are exempt; early growth that slows down is
 normal.
@@ -60,7 +60,9 @@ def _jump(run: Run, limits: Thresholds) -> Finding | None:
     if found is None:
         return None
     factor, row, at = found
-    if np.count_nonzero(jump[row - 1] > FELLOWS * limits.blow_up_jump) > max(2, 0.2 * len(low.sites)):
+    if np.count_nonzero(jump[row - 1] > FELLOWS * limits.blow_up_jump) > max(
+        2, 0.2 * len(low.sites)
+    ):
         return None  # many at once: no flipped bit, but steps that were too large
     site, step = low.sites[at], int(low.steps[row])
     by_step = _by_steps(run, moves, site, (int(low.steps[row - 1]), step), float(largest[row, at]))
@@ -105,9 +107,7 @@ def _jump(run: Run, limits: Thresholds) -> Finding | None:
     )
 
 
-def _by_steps(
-    run: Run, moves: Table, site: str, between: tuple[int, int], largest: float
-) -> bool:
+def _by_steps(run: Run, moves: Table, site: str, between: tuple[int, int], largest: float) -> bool:
     """Whether the optimizer's own steps, as large as the one measured, could have done it."""
     moved = moves.line(site).until(between[1]).values[-1:] if moves else np.empty(0)
     return bool((np.abs(moved) * max(between[1] - between[0], 1) > 0.3 * largest).any())
@@ -128,12 +128,14 @@ def _growth(run: Run, limits: Thresholds) -> Finding | None:
     worst = max(sites, key=lambda s: late[norms.sites.index(s)])
     factor = float(late[norms.sites.index(worst)])
     lr = run.lr_now
+    path = values[:, norms.sites.index(worst)]
+    left = np.flatnonzero(path[half:] > 2.0 * path[half])
     return finding(
         __name__,
         run,
         severity=WARNING,
         sites=[worst, *[s for s in sites if s != worst]],
-        first_step=int(norms.steps[half]),
+        first_step=int(norms.steps[half + int(left[0]) if len(left) else half]),
         evidence=[
             evidence(
                 f"the norm of {worst} grew {num(factor)}-fold since step "
