@@ -7,7 +7,8 @@ per cent in every step.
 
 **Judged by** the update ratio ‖Δw‖/‖w‖ of the median weight (healthy: 1e-3 … 1e-2 early on)
 together with the loss: not finite, above where it began, far above its best, or not halved while
-weights or attention logits were blown up. Neither alone is enough. Source: the stability guide (ratio > 0.1), Karpathy's 1e-3 rule.
+weights or attention logits were blown up. Neither alone is enough. Source: the stability guide
+(ratio > 0.1), Karpathy's 1e-3 rule.
 
 **Known false alarms**: models with very small weights have large ratios and may be fine; then the
 loss falls and this rule is silent.

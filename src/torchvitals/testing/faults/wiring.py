@@ -130,7 +130,7 @@ class GraphKept(Fault):
         self.kept: list[Tensor] = []
 
     def backward(self, training: Training, step: int, loss: Tensor) -> None:
-        """The graph is kept for later; without that, backward() would free what it holds."""
+        """The graph is kept for later; otherwise what it holds would be freed."""
         loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
 
     def after_step(self, training: Training, step: int, loss: Tensor) -> None:
