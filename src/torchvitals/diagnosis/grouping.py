@@ -29,7 +29,7 @@ ORDER = (
     # How it was set up.
     "bad_init", "schedule_fault", "lost_updates", "amp_overflow", "adam_eps_dominates",
     "over_clipping", "over_regularised", "attention_logits", "weight_jump", "adam_variance_lag",
-    "batch_too_small", "lr_too_high", "lr_too_low", "exploding_start",
+    "batch_too_small", "exploding_start", "lr_too_high", "lr_too_low",
     # What happens once.
     "gradient_shock", "loss_shock",
     # What follows.
@@ -119,7 +119,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "divergence": ("constant_output", "plateau", "oscillation"),
     "leakage": ("repeated_batches",),
     "constant_output": ("plateau",),
-    "exploding_start": BLOW_UP,
+    "exploding_start": ("lr_too_high", *BLOW_UP),
     "gradient_shock": BLOW_UP,
     "loss_shock": BLOW_UP,
     "attention_growth": ("constant_output", "attention_collapse", "exploding_gradients",
@@ -152,8 +152,8 @@ def role(run: Run, one: Finding) -> str:
         return "attention_growth"  # they did not begin so
     if one.name == "weight_blow_up" and key.startswith("parameter") and key.endswith("max"):
         return "weight_jump"  # no step did it
-    if one.name == "exploding_gradients" and one.first_step <= run.first_step + 2 * run.every:
-        return "exploding_start"  # nothing came before
+    if one.name == "exploding_gradients" and one.first_step <= run.first_step:
+        return "exploding_start"  # the first gradient comes before the first step
     if one.name in SHOCKS and one.severity is not Severity.INFO:
         return SHOCKS[one.name]
     return one.name

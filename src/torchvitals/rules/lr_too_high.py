@@ -144,6 +144,7 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
         return None, 0.0
     start, now, peak = loss.start, loss.now, float(loss.finite.values.max())
     settled = loss.direction.word in {"flat", "rising"} and run.lr_now > 0.3 * run.lr_peak
+    huge = early_size(run) > 3.0 * limits.lr_high_ratio
     grown, logits = weight_growth(run), _attention_growth(run, limits)
     signs = (
         (
@@ -152,7 +153,7 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
             1.0,
         ),
         (
-            now > limits.lr_high_stuck * start,
+            now > limits.lr_high_stuck * start and (len(loss) >= limits.lr_high_patience or huge),
             f"the loss is still at {num(now)}, where it began ({num(start)})",
             0.8,
         ),
@@ -178,7 +179,9 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
             0.6,
         ),
         (
-            early_size(run) > 2.0 * limits.lr_high_ratio and loss.fallen < limits.lr_high_fallen,
+            early_size(run) > 2.0 * limits.lr_high_ratio
+            and loss.fallen < limits.lr_high_fallen
+            and len(loss) >= limits.lr_high_patience,
             f"the loss is at {num(now)} after {run.last_step} steps of that size, above half of "
             "its start",
             0.5,

@@ -62,6 +62,9 @@ class Thresholds:
         "a loss below this share of its start is solved",
     )
     lr_high_points: int = _limit(12, "lr_too_high", "losses before it is judged")
+    lr_high_patience: int = _limit(
+        40, "lr_too_high", "losses before one that merely stays where it began is blamed on it"
+    )
     lr_high_ratio: float = _limit(
         0.03, "lr_too_high", "update ratio of the median weight above which steps are large"
     )
@@ -261,6 +264,9 @@ class Thresholds:
     slow_checks: int = _limit(24, "slow_step", "monitored steps")
     slow_share: float = _limit(0.5, "slow_step", "throughput over what it was")
     slow_share_error: float = _limit(0.2, "slow_step", "throughput over what it was: red")
+    slow_others: float = _limit(
+        0.5, "slow_step", "share of the busy processors that others use: then it is not the run"
+    )
     slow_least_s: float = _limit(10.0, "slow_step", "seconds it must last")
     leak_samples: int = _limit(8, "memory_leak", "samples of the memory")
     leak_growth: float = _limit(0.1, "memory_leak", "growth over the first sample")
