@@ -103,6 +103,26 @@ class LossCurve:
         return float(np.median(spread)) if len(spread) else float("nan")
 
     @cached_property
+    def scatter(self) -> float:
+        """Scatter within blocks over their level, in the later half; no trend or step is in it."""
+        _, medians, spread = self._blocks
+        late = slice(len(medians) // 2, None)
+        if not len(medians):
+            return float("nan")
+        return float(np.median(spread[late] / np.maximum(medians[late], 1e-30)))
+
+    def recovers(self, since: int) -> bool:
+        """Whether it rose at that step, and has fallen well below the start and that height since.
+
+        Data that changed do that: the model learns the new ones.
+        """
+        later = self.finite.after(since - 1)
+        if len(later) < 20 or self.bad_steps:
+            return False
+        height = float(np.max(later.values[: max(5, len(later) // 20)]))
+        return self.now < 0.3 * height and self.now < 0.5 * self.start
+
+    @cached_property
     def fallen(self) -> float:
         """How much of the start is gone: 0 nothing, 1 everything, below 0 it rose."""
         if not len(self.finite) or not self.start > 0:

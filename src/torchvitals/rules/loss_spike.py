@@ -6,8 +6,8 @@
 moments.
 
 **Judged by** the robust z-score of the log loss (6 σ over the last 128) and its ratio to the
-median before: ten times is a warning, and an error when it did not come back. Source: OLMo-core,
-the stability guide.
+median before: ten times is a warning, and an error when it neither came back nor is learned away
+(as after a change of the data). Source: OLMo-core, the stability guide.
 
 **Known false alarms**: losses that may be negative, or several losses (a GAN), are not judged;
 small spikes (two to ten times) are information.
@@ -73,7 +73,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     steps = line.steps[spikes]
     severity = WARNING if large else INFO
     if not back and worst >= limits.loss_spike_small:
-        severity = ERROR if worst >= limits.loss_spike else WARNING
+        recovers = loss.recovers(step)
+        severity = ERROR if worst >= limits.loss_spike and not recovers else WARNING
     return finding(
         __name__,
         run,
