@@ -116,3 +116,82 @@ def test_no_rule_looks_beyond_the_cut(tmp_path: Path) -> None:
         assert diagnose(history, at=59).findings == ()
         assert diagnose(history, at=59).steps == 59
         assert diagnose(history, at=60).findings[0].name == "non_finite"
+
+
+def test_where_a_run_began_is_not_blurred_by_first_steps_that_threw_it_up(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder["loss"] = lambda t: 1.6 if t == 1 else 15.0 if t < 6 else 1.6
+    builder.each("update/{}/ratio", lambda t: 0.8 if t < 10 else 0.02)
+    found = builder.check("lr_too_high")
+    assert found is not None
+    assert "where it began" in found.explanation
+    assert found.severity == "error"
+
+
+def test_a_loss_that_has_hardly_begun_is_not_blamed_on_the_rate(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.each("update/{}/ratio", 0.04)
+    builder["loss"] = lambda t: 2.3 - 0.001 * t
+    assert builder.check("lr_too_high", at=15) is None
+    assert builder.check("lr_too_high") is not None
+
+
+def test_a_rate_that_was_fine_is_not_blamed_for_a_shock(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.each("update/{}/ratio", lambda t: 3e-3 if t < 80 else 0.9)
+    builder["loss"] = lambda t: 2.3 * 0.97**t if t < 80 else float("nan")
+    assert builder.check("lr_too_high") is None
+
+
+def test_attention_blown_up_by_large_steps_is_blamed_on_the_rate(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.each("update/{}/ratio", lambda t: 0.3 if t < 10 else 0.02)
+    assert builder.check("lr_too_high") is None  # the loss falls
+    builder = RunBuilder(tmp_path / "grown")
+    builder.each("update/{}/ratio", lambda t: 0.3 if t < 10 else 0.02)
+    builder["attention/attn.head_0/max_logit"] = lambda t: 3.0 * t
+    assert builder.check("lr_too_high") is not None
+
+
+def test_recommended_rates_lead_to_healthy_steps(tmp_path: Path) -> None:
+    """Steps go with the rate: the new one must bring them to 1e-3 … 1e-2."""
+    high = RunBuilder(tmp_path / "high", optimizer="SGD")
+    high.each("update/{}/ratio", 0.3)
+    high["loss"] = lambda t: 2.3 + 0.1 * t
+    low = RunBuilder(tmp_path / "low")
+    low.each("update/{}/ratio", 1e-6)
+    low["loss"] = 2.3
+    for builder, name, size in ((high, "lr_too_high", 0.3), (low, "lr_too_low", 1e-6)):
+        found = builder.check(name)
+        assert found is not None
+        change = found.change["lr"]
+        assert 1e-3 <= size * change["to"] / change["from"] <= 1.1e-2
+
+
+def test_a_crowded_machine_is_information(tmp_path: Path) -> None:
+    for others, severity in ((True, "info"), (False, "warning")):
+        builder = RunBuilder(tmp_path / str(others))
+        builder["speed/run/steps_per_s"] = lambda t: 10.0 if t < 80 else 3.0
+        builder["machine/process/cpu_frac"] = 0.1 if others else 0.9
+        builder["machine/system/cpu_frac"] = 1.0
+        found = builder.check("slow_step")
+        assert found is not None
+        assert found.severity == severity
+
+
+def test_many_weights_at_once_are_no_flipped_bit(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.each("parameter/{}/max", lambda t: 1e4 if t >= 70 else 0.4)
+    assert builder.check("weight_blow_up") is None
+
+
+def test_data_that_changed_and_are_learned_are_no_error(tmp_path: Path) -> None:
+    for learned in (True, False):
+        builder = RunBuilder(tmp_path / str(learned), steps=300)
+        builder["loss"] = lambda t, learned=learned: (
+            3.0 * 0.7**t + 0.05 if t < 150 else 5.0 * (0.98 if learned else 1.0) ** (t - 150)
+        )
+        found = builder.check("loss_spike")
+        assert found is not None
+        assert found.severity == ("warning" if learned else "error")
+        assert found.first_step == 150

@@ -70,7 +70,9 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "non_finite_input": ("lr_too_high", "amp_overflow", *BLOW_UP),
     "input_ignored": (*ANYTHING, "overfitting", "lr_too_high", "bad_init"),
     "input_scale": ("lr_too_high", *ANYTHING),
-    "class_imbalance": ("plateau", "constant_output", "loss_spike", "gradient_spike"),
+    "class_imbalance": ("plateau", "constant_output", "loss_spike", "gradient_spike", "divergence",
+                        "oscillation", "overfitting", "leakage", "loss_shock", "gradient_shock",
+                        "tensor_spike"),
     "repeated_batches": ("overfitting", "leakage", "plateau"),
     "bad_init": ("lr_too_high", "lr_too_low", "constant_output", *ANYTHING),
     "schedule_fault": ("lr_too_high", "lr_too_low", *ANYTHING),
@@ -136,6 +138,12 @@ WHENEVER = frozenset(
      "vanishing_gradients"}
 )  # fmt: skip
 """Ailments that are there all the time: when they were first seen says nothing."""
+
+ROLES = (
+    "constant_output", "attention_growth", "weight_jump", "exploding_start", "gradient_shock",
+    "loss_shock",
+)  # fmt: skip
+"""Names that no rule has: what a rule saw, told apart by `role`."""
 
 SHOCKS = {"gradient_spike": "gradient_shock", "loss_spike": "loss_shock"}
 """Large spikes: a single bad step, after which anything may go wrong."""

@@ -240,6 +240,9 @@ class Thresholds:
     class_numbers: int = _limit(1000, "wrong_loss_input", "largest class number")
     leak_evals: int = _limit(6, "leakage", "evaluations")
     leak_gap: float = _limit(0.05, "leakage", "validation below training loss")
+    leak_passes: int = _limit(
+        5, "leakage", "epochs before it is judged with dropout or batch norm in the model"
+    )
     leak_gap_dropout: float = _limit(
         0.2, "leakage", "the same with dropout or batch norm in the model"
     )
