@@ -5,7 +5,9 @@
 **Why it hurts**: the weights are pulled to zero; the model forgets faster than it learns.
 
 **Judged by** the decay's share of the update (lr · λ, or λ‖w‖ against ‖g‖ where decay is part of
-the gradient): above half of it, with norms that shrank to less than half. Source: CHECKS 30.
+the gradient): above half of it, with norms that shrank to less than half; or, where decay is
+decoupled, one that takes more than 0.5 % of every weight in each step (it forgets what it learned
+200 steps ago) while the loss is above a tenth of its start. Source: CHECKS 30.
 
 **Known false alarms**: a strong decay that is balanced by the gradient keeps norms steady, which
 is healthy.
@@ -24,6 +26,9 @@ from torchvitals.rules.thresholds import Thresholds
 TITLE = "over-regularised"
 NEEDS = ("parameter/norm", "optimizer/weight_decay")
 
+
+LEARNED = 0.9
+"""Share of the loss that must be gone for a strong decay to be none of our business."""
 
 DECOUPLED = ("AdamW", "Lion", "Muon", "Adafactor")
 
@@ -62,11 +67,14 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         sites_of = slopes.sites
     if share_of is None:
         return None
+    a_step = run.lr_peak * decay
+    # A decay that takes that much a step leaves no memory, even where the gradient balances it.
+    forgets = decoupled and a_step > limits.decay_forgets and run.loss.fallen < LEARNED
     part = dict(zip(sites_of, share_of.tolist(), strict=True))
     sites = [
         site
         for site, factor in zip(norms.sites, shrunk, strict=True)
-        if factor < limits.decay_shrunk and part.get(site, 0.0) > limits.decay_share
+        if (factor < limits.decay_shrunk or forgets) and part.get(site, 0.0) > limits.decay_share
     ]
     if len(sites) < 0.5 * len(norms.sites):
         return None
@@ -110,6 +118,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         explanation=(
             f"Weight decay {num(decay)} pulls the weights to zero faster than the gradient builds "
             f"them up: norms are at {share(left)} of their start."
+            + (f" It takes {share(a_step)} of every weight in each step." if forgets else "")
         ),
         causes=[
             cause("weight decay is too large", f"with weight_decay {num(target)} norms stay", 0.85),

@@ -211,6 +211,9 @@ class Thresholds:
     blow_up_growth: float = _limit(4.0, "weight_blow_up", "norm over that of half the run before")
     decay_checks: int = _limit(4, "over_regularised", "monitored steps")
     decay_share: float = _limit(0.5, "over_regularised", "decay over the whole step")
+    decay_forgets: float = _limit(
+        0.005, "over_regularised", "lr · decay: what it takes of a weight in a step"
+    )
     decay_shrunk: float = _limit(0.5, "over_regularised", "norm over that of the first step")
     attention_logit: float = _limit(100.0, "attention_logits", "largest q·k/√d")
     entropy_share: float = _limit(0.1, "attention_collapse", "entropy over that of the first steps")
@@ -230,6 +233,9 @@ class Thresholds:
     summed_norm: float = _limit(100.0, "summed_loss", "gradient norm at which a sum shows")
     overfit_evals: int = _limit(4, "overfitting", "evaluations")
     overfit_rise: float = _limit(0.1, "overfitting", "validation loss over its best, minus one")
+    overfit_least: float = _limit(
+        0.03, "overfitting", "the rise over the first training loss: below it is information"
+    )
     overfit_gap: float = _limit(0.05, "overfitting", "fall of the training loss since")
     input_zero: float = _limit(0.999, "input_ignored", "share of zeros")
     output_spread: float = _limit(
