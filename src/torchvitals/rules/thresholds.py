@@ -216,6 +216,9 @@ class Thresholds:
     )
     decay_shrunk: float = _limit(0.5, "over_regularised", "norm over that of the first step")
     attention_logit: float = _limit(100.0, "attention_logits", "largest q·k/√d")
+    attention_start: float = _limit(
+        20.0, "attention_logits", "median of the heads' largest logits before anything was learned"
+    )
     entropy_share: float = _limit(0.1, "attention_collapse", "entropy over that of the first steps")
     entropy_nats: float = _limit(0.05, "attention_collapse", "entropy in nats")
     logz: float = _limit(50.0, "logit_drift", "mean of abs(log Z)")
@@ -235,6 +238,12 @@ class Thresholds:
     overfit_rise: float = _limit(0.1, "overfitting", "validation loss over its best, minus one")
     overfit_least: float = _limit(
         0.03, "overfitting", "the rise over the first training loss: below it is information"
+    )
+    overfit_solved: float = _limit(
+        0.05, "overfitting", "share of the first loss below which training is solved"
+    )
+    overfit_unsolved: float = _limit(
+        0.4, "overfitting", "share of it above which validation is not, all the same"
     )
     overfit_gap: float = _limit(0.05, "overfitting", "fall of the training loss since")
     input_zero: float = _limit(0.999, "input_ignored", "share of zeros")
