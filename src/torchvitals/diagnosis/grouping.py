@@ -148,6 +148,11 @@ ROLES = (
 SHOCKS = {"gradient_spike": "gradient_shock", "loss_spike": "loss_shock"}
 """Large spikes: a single bad step, after which anything may go wrong."""
 
+GIVES_UP = ("dead_units", "dormant_units", "rank_collapse", "input_ignored", "saturation",
+            "attention_collapse", "frozen_layer", "vanishing_gradients")  # fmt: skip
+LATE = 0.3
+"""What sets in after this part of a run that never learned is not the reason why."""
+
 _PLACE = {name: at for at, name in enumerate(ORDER)}
 
 
@@ -188,6 +193,8 @@ def group(run: Run, found: Iterable[Finding]) -> list[Finding]:
         causes = [one for one in findings[:at] if explains(run, one, symptom)]
         if causes:
             parent[symptom.name] = max(causes, key=_strength)
+    for late in _after_the_fact(run, findings, parent):
+        parent[late.name] = next(one for one in findings if one.name == "plateau")
     roots = [one for one in findings if one.name not in parent]
     gathered: dict[str, list[Finding]] = {one.name: [] for one in roots}
     for symptom in findings:
@@ -198,6 +205,19 @@ def group(run: Run, found: Iterable[Finding]) -> list[Finding]:
             gathered[top.name].append(symptom)
     whole = [_with_symptoms(one, gathered[one.name]) for one in roots]
     return sorted(whole, key=_rank)
+
+
+def _after_the_fact(run: Run, found: list[Finding], parent: dict[str, Finding]) -> list[Finding]:
+    """What set in long after it was clear that nothing is learned: the model gave up."""
+    stuck = next((one for one in found if one.name == "plateau"), None)
+    if stuck is None or stuck.severity is Severity.INFO or stuck.name in parent:
+        return []
+    long_after = stuck.first_step + LATE * (run.last_step - stuck.first_step)
+    return [
+        one
+        for one in found
+        if one.name in GIVES_UP and one.name not in parent and one.first_step > long_after
+    ]
 
 
 def _with_symptoms(cause: Finding, symptoms: list[Finding]) -> Finding:

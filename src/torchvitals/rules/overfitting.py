@@ -37,10 +37,10 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         raise NotChecked(f"needs {limits.overfit_evals} evaluations")
     at = int(np.argmin(line.values))
     best, now = float(line.values[at]), float(np.median(line.last(2)))
-    if best <= 0 or at > len(line) - 3:
+    if best <= 0:
         return None
-    if line.last(2).min() < (1 + limits.overfit_rise) * best:
-        return _by_heart(run, line, at, limits)
+    if at > len(line) - 3 or line.last(2).min() < (1 + limits.overfit_rise) * best:
+        return _by_heart(run, line, limits)
     train = run.loss.finite
     then, late = train.until(int(line.steps[at])), train.after(int(line.steps[-2]))
     if not len(then):
@@ -101,13 +101,15 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     )
 
 
-def _by_heart(run: Run, line: Line, at: int, limits: Thresholds) -> Finding | None:
+def _by_heart(run: Run, line: Line, limits: Thresholds) -> Finding | None:
     """Training solved, validation not, and no better for the later half of the run."""
     start, late = run.loss.start, float(np.median(line.last(2)))
     steps = run.loss.levels.steps[run.loss.levels.values < limits.overfit_solved * start]
     if not run.loss.falls or run.loss.now > limits.overfit_solved * start or not len(steps):
         return None
-    if late < limits.overfit_unsolved * start or at > len(line) // 2:
+    half = line.values[: len(line) // 2 + 1]
+    at = int(np.argmin(half))
+    if late < limits.overfit_unsolved * start or late < 0.95 * half[at]:
         return None
     since = max(int(steps[0]), int(line.steps[at]))
     return finding(
@@ -126,7 +128,7 @@ def _by_heart(run: Run, line: Line, at: int, limits: Thresholds) -> Finding | No
                 value=late / start,
                 threshold=limits.overfit_unsolved,
             ),
-            evidence(f"it is no better than at step {int(line.steps[at])}"),
+            evidence(f"it is hardly better than at step {int(line.steps[at])}"),
         ],
         explanation=(
             f"Since step {since} the training data are known by heart, and only a part of what was "

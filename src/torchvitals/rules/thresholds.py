@@ -268,6 +268,9 @@ class Thresholds:
     repeat_share: float = _limit(
         0.1, "repeated_batches", "share of samples seen before in this epoch"
     )
+    repeat_often: float = _limit(
+        0.33, "repeated_batches", "share of the monitored steps with so many"
+    )
     repeat_share_blind: float = _limit(
         0.5, "repeated_batches", "the same where epochs are not told"
     )
