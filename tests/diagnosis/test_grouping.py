@@ -118,6 +118,13 @@ def test_a_weight_that_no_step_wrote_explains_the_rest(run: Run) -> None:
     assert one.name == "weight_blow_up"
 
 
+def test_units_that_die_late_did_not_keep_the_run_from_learning(run: Run) -> None:
+    (one,) = group(run, [named("plateau", 1, "error"), named("dead_units", 15, "error", 0.9)])
+    assert one.name == "plateau"
+    (one,) = group(run, [named("plateau", 1, "error"), named("dead_units", 1, "error", 0.9)])
+    assert one.name == "dead_units"
+
+
 def test_a_bad_batch_explains_spike_nan_and_standstill(tmp_path: Path) -> None:
     builder = RunBuilder(tmp_path / "run", steps=200)
     CASES["non_finite"].spoil(builder)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchvitals.diagnosis import diagnose
-from torchvitals.record import Finding
+from torchvitals.record import ROOT, Event, Finding
 from torchvitals.rules.catalogue import NAMES, rules
 from torchvitals.rules.rule import NotChecked
 from torchvitals.rules.run import Run
@@ -195,3 +195,71 @@ def test_data_that_changed_and_are_learned_are_no_error(tmp_path: Path) -> None:
         assert found is not None
         assert found.severity == ("warning" if learned else "error")
         assert found.first_step == 150
+
+
+def test_decay_that_forgets_is_told_though_norms_hold(tmp_path: Path) -> None:
+    for decay, told in ((10.0, True), (0.1, False)):
+        builder = RunBuilder(tmp_path / str(decay))
+        builder["optimizer/group0/weight_decay"] = decay
+        builder.each("update/{}/ratio", 5e-3)
+        builder["optimizer/group0/lr"] = 3e-3
+        assert (builder.check("over_regularised") is not None) is told
+
+
+def test_training_known_by_heart_is_overfitting_without_a_minimum(tmp_path: Path) -> None:
+    for level, told in ((1.2, True), (0.3, False)):
+        builder = RunBuilder(tmp_path / str(level), steps=400)
+        builder["loss"] = lambda t: 1.8 * 0.95**t + 1e-4
+        builder.evals({step: level + 0.2 * (step == 50) for step in range(50, 401, 50)})
+        assert (builder.check("overfitting") is not None) is told
+
+
+def test_near_zero_a_rising_validation_loss_is_information(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run", steps=400)
+    builder["loss"] = lambda t: 1.8 * 0.98**t
+    values = [0.3, 0.1, 0.06, 0.04, 0.039, 0.045, 0.05, 0.052]
+    builder.evals({50 * (at + 1): value for at, value in enumerate(values)})
+    found = builder.check("overfitting")
+    assert found is not None
+    assert found.severity == "info"
+
+
+def test_idle_experts_are_not_frozen(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder["update/layers.1.weight/ratio"] = 0.0
+    builder["gradient/layers.1.weight/missing"] = 1.0
+    assert builder.check("frozen_layer") is None
+
+
+def test_a_rate_annealed_to_nothing_is_the_schedules_matter(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder["optimizer/group0/lr"] = lambda t: 1e-3 * 0.7**t
+    builder[f"update/{ROOT}/norm"] = lambda t: 0.04 if t < 30 else 0.0
+    assert builder.check("no_effective_step") is None
+
+
+def test_attention_that_begins_sharp_is_told_earlier(tmp_path: Path) -> None:
+    for first, told in ((60.0, True), (1.0, False)):
+        builder = RunBuilder(tmp_path / str(first))
+        builder["criterion/cross_entropy/num_classes"] = 10.0
+        builder["attention/attn.head_0/max_logit"] = lambda t, first=first: first if t < 5 else 60.0
+        assert (builder.check("attention_logits") is not None) is told
+
+
+def test_dropout_explains_a_gap_until_data_were_seen_often(tmp_path: Path) -> None:
+    for epochs, told in ((2, False), (8, True)):
+        builder = RunBuilder(tmp_path / str(epochs), types={"drop": "Dropout"}, steps=400)
+        builder.evals({step: 0.2 for step in range(50, 401, 50)})
+        builder.events = [
+            Event(step=40 * at, time=1.7e9, kind="epoch", text="", data={"epoch": at + 1})
+            for at in range(epochs)
+        ]
+        assert (builder.check("leakage") is not None) is told
+
+
+def test_every_other_batch_is_a_repeat(tmp_path: Path) -> None:
+    for often, told in ((2, True), (5, False)):
+        builder = RunBuilder(tmp_path / str(often))
+        builder["input/batch/repeat_frac"] = lambda t, often=often: 1.0 * (t % often == 0)
+        builder.events = [Event(step=0, time=1.7e9, kind="epoch", text="", data={"epoch": 1})]
+        assert (builder.check("repeated_batches") is not None) is told

@@ -189,7 +189,7 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
         (
             logits > limits.attention_logit and early_size(run) > limits.lr_high_ratio,
             f"attention logits have grown to {num(logits)}",
-            0.5,
+            0.6,
         ),
     )
     return next(((text, weight) for holds, text, weight in signs if holds), (None, 0.0))

@@ -289,7 +289,7 @@ class Thresholds:
         0.5, "slow_step", "share of the busy processors that others use: then it is not the run"
     )
     slow_least_s: float = _limit(10.0, "slow_step", "seconds it must last")
-    leak_samples: int = _limit(8, "memory_leak", "samples of the memory")
+    leak_samples: int = _limit(6, "memory_leak", "samples of the memory")
     leak_growth: float = _limit(0.1, "memory_leak", "growth over the first sample")
     leak_bytes: float = _limit(3e7, "memory_leak", "growth in bytes")
     leak_steady: float = _limit(0.6, "memory_leak", "share of samples that rise")
