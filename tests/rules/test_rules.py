@@ -249,7 +249,7 @@ def test_attention_that_begins_sharp_is_told_earlier(tmp_path: Path) -> None:
 def test_dropout_explains_a_gap_until_data_were_seen_often(tmp_path: Path) -> None:
     for epochs, told in ((2, False), (8, True)):
         builder = RunBuilder(tmp_path / str(epochs), types={"drop": "Dropout"}, steps=400)
-        builder.evals({step: 0.2 for step in range(50, 401, 50)})
+        builder.evals(dict.fromkeys(range(50, 401, 50), 0.2))
         builder.events = [
             Event(step=40 * at, time=1.7e9, kind="epoch", text="", data={"epoch": at + 1})
             for at in range(epochs)
@@ -263,3 +263,30 @@ def test_every_other_batch_is_a_repeat(tmp_path: Path) -> None:
         builder["input/batch/repeat_frac"] = lambda t, often=often: 1.0 * (t % often == 0)
         builder.events = [Event(step=0, time=1.7e9, kind="epoch", text="", data={"epoch": 1})]
         assert (builder.check("repeated_batches") is not None) is told
+
+
+def test_little_learned_of_classes_is_a_warning(tmp_path: Path) -> None:
+    for level, told in ((2.0, True), (1.2, False)):
+        builder = RunBuilder(tmp_path / str(level), steps=300)
+        builder["criterion/cross_entropy/num_classes"] = 10.0
+        builder["loss"] = lambda t, level=level: max(2.3 - 0.05 * t, level) + 0.01 * (t % 3)
+        found = builder.check("plateau")
+        assert (found is not None and found.severity == "warning") is told
+
+
+def test_large_from_the_first_step_and_nothing_learned_is_exploding(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder[f"gradient/{ROOT}/norm"] = 300.0
+    assert builder.check("exploding_gradients") is None  # the loss falls
+    builder = RunBuilder(tmp_path / "stuck")
+    builder[f"gradient/{ROOT}/norm"] = 300.0
+    builder["loss"] = 2.3
+    assert builder.check("exploding_gradients") is not None
+
+
+def test_all_layers_a_little_too_large_add_up(tmp_path: Path) -> None:
+    for size, told in ((0.36, True), (0.18, False)):
+        builder = RunBuilder(tmp_path / str(size))
+        builder.each("parameter/{}/std", size)
+        builder.each("parameter/{}/rms", size)
+        assert (builder.check("bad_init") is not None) is told

@@ -131,8 +131,8 @@ def _idle(run: Run, patience: int) -> set[str]:
     flags = run.table("gradient", "missing")
     if len(flags.steps) < patience:
         return set()
-    unused = (flags.values[-patience:] >= 1).all(axis=0)
-    return {site for site, alone in zip(flags.sites, unused, strict=True) if alone}
+    unused = np.flatnonzero((flags.values[-patience:] >= 1).all(axis=0))
+    return {flags.sites[at] for at in unused}
 
 
 def _rate(run: Run, parameter: str) -> float:

@@ -122,8 +122,11 @@ class Thresholds:
         60, "vanishing_gradients plateau oscillation", "losses before it is judged"
     )
     plateau_fallen: float = _limit(0.05, "plateau", "share of the loss that must be gone")
+    plateau_little: float = _limit(
+        0.2, "plateau", "share of the loss that must be gone where it has settled: a warning"
+    )
     plateau_error_steps: int = _limit(
-        200, "plateau", "steps after which nothing learned is an error"
+        200, "plateau", "steps after which nothing learned is an error, and little a warning"
     )
     flow_checks: int = _limit(3, "vanishing_gradients exploding_gradients", "monitored steps")
     vanishing_ratio: float = _limit(
@@ -132,7 +135,7 @@ class Thresholds:
     vanishing_first: float = _limit(1e-4, "vanishing_gradients", "first layers' gradient RMS")
     vanishing_rms: float = _limit(1e-7, "vanishing_gradients", "median gradient RMS of all weights")
     recurrent_radius: float = _limit(
-        0.3, "vanishing_gradients", "spectral radius of a plain RNN's recurrent matrix"
+        0.5, "vanishing_gradients", "spectral radius of a plain RNN's recurrent matrix"
     )
     exploding_norm: float = _limit(100.0, "exploding_gradients", "norm of all gradients")
     exploding_norm_error: float = _limit(
@@ -158,6 +161,9 @@ class Thresholds:
     saturation_checks: int = _limit(3, "saturation", "monitored steps")
     init_twins: float = _limit(0.9, "bad_init", "share of units that equal another")
     init_large: float = _limit(3.0, "bad_init", "std over Kaiming's")
+    init_large_all: float = _limit(
+        1.8, "bad_init", "the same in most layers of a model without normalisation"
+    )
     init_small: float = _limit(0.01, "bad_init", "std over Kaiming's, in most layers")
     init_first_ratio: float = _limit(
         0.3, "bad_init", "a first step larger than this hides how weights began"
@@ -215,7 +221,7 @@ class Thresholds:
         0.005, "over_regularised", "lr · decay: what it takes of a weight in a step"
     )
     decay_shrunk: float = _limit(0.5, "over_regularised", "norm over that of the first step")
-    attention_logit: float = _limit(100.0, "attention_logits", "largest q·k/√d")
+    attention_logit: float = _limit(100.0, "attention_logits lr_too_high", "largest q·k/√d")
     attention_start: float = _limit(
         20.0, "attention_logits", "median of the heads' largest logits before anything was learned"
     )
