@@ -241,11 +241,12 @@ def harms(places: Iterable[Place]) -> dict[Place, str | None]:
         case, outcome = CASES[place.case], place.outcome()
         if outcome is None:
             continue
-        found[place] = None
-        if case.fault is not None and case.reference is not None:
-            clean = Place(place.root, case.reference, place.seed).outcome()
-            if clean is not None:
-                found[place] = harm(outcome, clean, case.fault.harms)
+        if case.fault is None or case.reference is None:
+            found[place] = None
+            continue
+        clean = Place(place.root, case.reference, place.seed).outcome()
+        if clean is not None:  # without it nobody knows whether harm was done
+            found[place] = harm(outcome, clean, case.fault.harms)
     return found
 
 
