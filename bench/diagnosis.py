@@ -213,10 +213,11 @@ def diagnose(
     every = int(outcome.settings.get("every", 5))
     raised_at = None
     if fault is not None and harmed is not None:
-        with open_run(place.run) as history:
-            raised_at = raised(history, names)
-        if raised_at is None and replay:
+        if replay:  # the same on a busy machine as on an idle one
             raised_at = replayed(place, outcome.onset or 1, every, outcome.steps, names)
+        else:
+            with open_run(place.run) as history:
+                raised_at = raised(history, names)
     verdict = judge(
         findings,
         case=place.case,
@@ -240,11 +241,12 @@ def harms(places: Iterable[Place]) -> dict[Place, str | None]:
         case, outcome = CASES[place.case], place.outcome()
         if outcome is None:
             continue
-        found[place] = None
-        if case.fault is not None and case.reference is not None:
-            clean = Place(place.root, case.reference, place.seed).outcome()
-            if clean is not None:
-                found[place] = harm(outcome, clean, case.fault.harms)
+        if case.fault is None or case.reference is None:
+            found[place] = None
+            continue
+        clean = Place(place.root, case.reference, place.seed).outcome()
+        if clean is not None:  # without it nobody knows whether harm was done
+            found[place] = harm(outcome, clean, case.fault.harms)
     return found
 
 
@@ -341,6 +343,54 @@ def show_score(total: Score, split: str) -> None:
     print(ANCHORS)
 
 
+def as_markdown(verdicts: Iterable[Verdict], total: Score) -> str:
+    """The table of docs/diagnosis.md: goals and totals, then one line a fault."""
+    shown = {
+        "found": "harmful faults found",
+        "top1": "named right first",
+        "top3": "named right among the first three",
+        "errors_on_healthy": "healthy runs with an error",
+        "alarms_on_healthy": "healthy runs with a warning or an error",
+        "prompt_in_time": "wiring and non-finite faults named within 2 monitored steps",
+        "median_delay": "the others: steps to the name (median)",
+    }
+    lines = ["| | goal | reached |", "|---|---|---|"]
+    for name, text in shown.items():
+        sign, goal = GOALS[name]
+        value = getattr(total, name)
+        share = name != "median_delay"
+        wanted = f"{goal:.0%}" if share else f"{goal:g}"
+        lines.append(
+            f"| {text} | {'≥' if sign == '>=' else '≤'} {wanted} | "
+            + ("–" if math.isnan(value) else f"{value:.1%}" if share else f"{value:g}")
+            + " |"
+        )
+    lines += ["", "| fault | runs | found | first | in three | steps | said |", "|" + "---|" * 7]
+    told = list(verdicts)
+    for key in dict.fromkeys(v.case for v in told):
+        sick = [v for v in told if v.case == key and v.harm is not None]
+        if not sick:
+            continue
+        waits = sorted(
+            w
+            for v in sick
+            if (w := v.live_delay if v.live_delay is not None else v.delay) is not None
+        )
+        said = Counter(v.names[0] if v.names else "nothing" for v in sick)
+        lines.append(
+            f"| {key} | {len(sick)} | {sum(v.found for v in sick)} | "
+            f"{sum(v.rank == 1 for v in sick)} | "
+            f"{sum(v.rank is not None and v.rank <= 3 for v in sick)} | "
+            f"{waits[len(waits) // 2] if waits else '–'} | "
+            + ", ".join(f"`{name}`" for name, _ in said.most_common(2))
+            + " |"
+        )
+    alarms = [v for v in told if v.harm is None and v.found]
+    lines += ["", f"Healthy runs: {sum(v.harm is None for v in told)}. Alarms on them: "]
+    lines[-1] += "; ".join(f"{v.case} ({', '.join(v.names)})" for v in alarms) or "none"
+    return "\n".join(lines) + ".\n"
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     add = parser.add_argument
@@ -364,6 +414,7 @@ def arguments() -> argparse.Namespace:
         "--replay", action="store_true", help="when could it have been named? Diagnose up to a step"
     )
     add("--rerun-fixes", action="store_true", help="train again with the recommended change")
+    add("--markdown", type=Path, help="write the table of docs/diagnosis.md here")
     add("--json", type=Path, help="where the results go; default beside the runs")
     return parser.parse_args()
 
@@ -401,6 +452,8 @@ def main() -> None:
     total = score(verdicts.values())
     show_score(total, asked.split if not asked.seeds else f"seeds {asked.seeds}")
     print(f"The slowest diagnosis took {slowest:.1f} s.")
+    if asked.markdown:
+        asked.markdown.write_text(as_markdown(verdicts.values(), total), encoding="utf-8")
     path = asked.json or root / f"results-{asked.split}.json"
     results = {
         "split": asked.split,

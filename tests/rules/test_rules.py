@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchvitals.diagnosis import diagnose
-from torchvitals.record import Finding
+from torchvitals.record import ROOT, Event, Finding
 from torchvitals.rules.catalogue import NAMES, rules
 from torchvitals.rules.rule import NotChecked
 from torchvitals.rules.run import Run
@@ -116,3 +116,177 @@ def test_no_rule_looks_beyond_the_cut(tmp_path: Path) -> None:
         assert diagnose(history, at=59).findings == ()
         assert diagnose(history, at=59).steps == 59
         assert diagnose(history, at=60).findings[0].name == "non_finite"
+
+
+def test_where_a_run_began_is_not_blurred_by_first_steps_that_threw_it_up(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder["loss"] = lambda t: 1.6 if t == 1 else 15.0 if t < 6 else 1.6
+    builder.each("update/{}/ratio", lambda t: 0.8 if t < 10 else 0.02)
+    found = builder.check("lr_too_high")
+    assert found is not None
+    assert "where it began" in found.explanation
+    assert found.severity == "error"
+
+
+def test_a_loss_that_has_hardly_begun_is_not_blamed_on_the_rate(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.each("update/{}/ratio", 0.04)
+    builder["loss"] = lambda t: 2.3 - 0.001 * t
+    assert builder.check("lr_too_high", at=15) is None
+    assert builder.check("lr_too_high") is not None
+
+
+def test_a_rate_that_was_fine_is_not_blamed_for_a_shock(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.each("update/{}/ratio", lambda t: 3e-3 if t < 80 else 0.9)
+    builder["loss"] = lambda t: 2.3 * 0.97**t if t < 80 else float("nan")
+    assert builder.check("lr_too_high") is None
+
+
+def test_attention_blown_up_by_large_steps_is_blamed_on_the_rate(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.each("update/{}/ratio", lambda t: 0.3 if t < 10 else 0.02)
+    assert builder.check("lr_too_high") is None  # the loss falls
+    builder = RunBuilder(tmp_path / "grown")
+    builder.each("update/{}/ratio", lambda t: 0.3 if t < 10 else 0.02)
+    builder["attention/attn.head_0/max_logit"] = lambda t: 3.0 * t
+    assert builder.check("lr_too_high") is not None
+
+
+def test_recommended_rates_lead_to_healthy_steps(tmp_path: Path) -> None:
+    """Steps go with the rate: the new one must bring them to 1e-3 … 1e-2."""
+    high = RunBuilder(tmp_path / "high", optimizer="SGD")
+    high.each("update/{}/ratio", 0.3)
+    high["loss"] = lambda t: 2.3 + 0.1 * t
+    low = RunBuilder(tmp_path / "low")
+    low.each("update/{}/ratio", 1e-6)
+    low["loss"] = 2.3
+    for builder, name, size in ((high, "lr_too_high", 0.3), (low, "lr_too_low", 1e-6)):
+        found = builder.check(name)
+        assert found is not None
+        change = found.change["lr"]
+        assert 1e-3 <= size * change["to"] / change["from"] <= 1.1e-2
+
+
+def test_a_crowded_machine_is_information(tmp_path: Path) -> None:
+    for others, severity in ((True, "info"), (False, "warning")):
+        builder = RunBuilder(tmp_path / str(others))
+        builder["speed/run/steps_per_s"] = lambda t: 10.0 if t < 80 else 3.0
+        builder["machine/process/cpu_frac"] = 0.1 if others else 0.9
+        builder["machine/system/cpu_frac"] = 1.0
+        found = builder.check("slow_step")
+        assert found is not None
+        assert found.severity == severity
+
+
+def test_many_weights_at_once_are_no_flipped_bit(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.each("parameter/{}/max", lambda t: 1e4 if t >= 70 else 0.4)
+    assert builder.check("weight_blow_up") is None
+
+
+def test_data_that_changed_and_are_learned_are_no_error(tmp_path: Path) -> None:
+    for learned in (True, False):
+        builder = RunBuilder(tmp_path / str(learned), steps=300)
+        builder["loss"] = lambda t, learned=learned: (
+            3.0 * 0.7**t + 0.05 if t < 150 else 5.0 * (0.98 if learned else 1.0) ** (t - 150)
+        )
+        found = builder.check("loss_spike")
+        assert found is not None
+        assert found.severity == ("warning" if learned else "error")
+        assert found.first_step == 150
+
+
+def test_decay_that_forgets_is_told_though_norms_hold(tmp_path: Path) -> None:
+    for decay, told in ((10.0, True), (0.1, False)):
+        builder = RunBuilder(tmp_path / str(decay))
+        builder["optimizer/group0/weight_decay"] = decay
+        builder.each("update/{}/ratio", 5e-3)
+        builder["optimizer/group0/lr"] = 3e-3
+        assert (builder.check("over_regularised") is not None) is told
+
+
+def test_training_known_by_heart_is_overfitting_without_a_minimum(tmp_path: Path) -> None:
+    for level, told in ((1.2, True), (0.3, False)):
+        builder = RunBuilder(tmp_path / str(level), steps=400)
+        builder["loss"] = lambda t: 1.8 * 0.95**t + 1e-4
+        builder.evals({step: level + 0.2 * (step == 50) for step in range(50, 401, 50)})
+        assert (builder.check("overfitting") is not None) is told
+
+
+def test_near_zero_a_rising_validation_loss_is_information(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run", steps=400)
+    builder["loss"] = lambda t: 1.8 * 0.98**t
+    values = [0.3, 0.1, 0.06, 0.04, 0.039, 0.045, 0.05, 0.052]
+    builder.evals({50 * (at + 1): value for at, value in enumerate(values)})
+    found = builder.check("overfitting")
+    assert found is not None
+    assert found.severity == "info"
+
+
+def test_idle_experts_are_not_frozen(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder["update/layers.1.weight/ratio"] = 0.0
+    builder["gradient/layers.1.weight/missing"] = 1.0
+    assert builder.check("frozen_layer") is None
+
+
+def test_a_rate_annealed_to_nothing_is_the_schedules_matter(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder["optimizer/group0/lr"] = lambda t: 1e-3 * 0.7**t
+    builder[f"update/{ROOT}/norm"] = lambda t: 0.04 if t < 30 else 0.0
+    assert builder.check("no_effective_step") is None
+
+
+def test_attention_that_begins_sharp_is_told_earlier(tmp_path: Path) -> None:
+    for first, told in ((60.0, True), (1.0, False)):
+        builder = RunBuilder(tmp_path / str(first))
+        builder["criterion/cross_entropy/num_classes"] = 10.0
+        builder["attention/attn.head_0/max_logit"] = lambda t, first=first: first if t < 5 else 60.0
+        assert (builder.check("attention_logits") is not None) is told
+
+
+def test_dropout_explains_a_gap_until_data_were_seen_often(tmp_path: Path) -> None:
+    for epochs, told in ((2, False), (8, True)):
+        builder = RunBuilder(tmp_path / str(epochs), types={"drop": "Dropout"}, steps=400)
+        builder.evals(dict.fromkeys(range(50, 401, 50), 0.2))
+        builder.events = [
+            Event(step=40 * at, time=1.7e9, kind="epoch", text="", data={"epoch": at + 1})
+            for at in range(epochs)
+        ]
+        assert (builder.check("leakage") is not None) is told
+
+
+def test_every_other_batch_is_a_repeat(tmp_path: Path) -> None:
+    for often, told in ((2, True), (5, False)):
+        builder = RunBuilder(tmp_path / str(often))
+        builder["input/batch/repeat_frac"] = lambda t, often=often: 1.0 * (t % often == 0)
+        builder.events = [Event(step=0, time=1.7e9, kind="epoch", text="", data={"epoch": 1})]
+        assert (builder.check("repeated_batches") is not None) is told
+
+
+def test_little_learned_of_classes_is_a_warning(tmp_path: Path) -> None:
+    for level, told in ((2.0, True), (1.2, False)):
+        builder = RunBuilder(tmp_path / str(level), steps=300)
+        builder["criterion/cross_entropy/num_classes"] = 10.0
+        builder["loss"] = lambda t, level=level: max(2.3 - 0.05 * t, level) + 0.01 * (t % 3)
+        found = builder.check("plateau")
+        assert (found is not None and found.severity == "warning") is told
+
+
+def test_large_from_the_first_step_and_nothing_learned_is_exploding(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder[f"gradient/{ROOT}/norm"] = 300.0
+    assert builder.check("exploding_gradients") is None  # the loss falls
+    builder = RunBuilder(tmp_path / "stuck")
+    builder[f"gradient/{ROOT}/norm"] = 300.0
+    builder["loss"] = 2.3
+    assert builder.check("exploding_gradients") is not None
+
+
+def test_all_layers_a_little_too_large_add_up(tmp_path: Path) -> None:
+    for size, told in ((0.36, True), (0.18, False)):
+        builder = RunBuilder(tmp_path / str(size))
+        builder.each("parameter/{}/std", size)
+        builder.each("parameter/{}/rms", size)
+        assert (builder.check("bad_init") is not None) is told

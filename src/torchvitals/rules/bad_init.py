@@ -7,8 +7,9 @@ that explode or vanish from the first step.
 or blow up what follows.
 
 **Judged by** the first monitored step: rows of a weight identical to other rows (symmetry), or a
-standard deviation more than 3 times that of Kaiming's initialisation (√(2/fan_in)), or less than
-a hundredth of it in most layers. Source: Glorot & Bengio 2010, He et al. 2015.
+standard deviation more than 3 times that of Kaiming's initialisation (√(2/fan_in)), 1.8 times in
+most layers of a model without normalisation, or less than a hundredth of it in most layers.
+Source: Glorot & Bengio 2010, He et al. 2015.
 
 **Known false alarms**: single layers that begin at zero on purpose (LoRA, zero-initialised
 residual branches, heads) and embeddings are exempt.
@@ -114,6 +115,10 @@ def _scale(run: Run, limits: Thresholds) -> Finding | None:
         if value > 0 and ratios.get(site, 0.0) < limits.init_first_ratio
     }
     large = [site for site, factor in off.items() if factor > limits.init_large]
+    if not large and not run.model.has_norms:
+        # Factors multiply from layer to layer, and nothing evens them out.
+        most = [site for site, factor in off.items() if factor > limits.init_large_all]
+        large = most if len(most) >= max(2, 0.75 * len(off)) else []
     small = [site for site, factor in off.items() if factor < limits.init_small]
     if not large and (len(small) < 2 or len(small) < 0.5 * len(off)):
         return None

@@ -45,6 +45,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     lr = run.lr_at(since)
     target = nice(lr / 5) if lr > 0 else float("nan")
     bad = now >= loss.start or now >= 2 * limits.divergence_factor * best
+    bad = bad and not loss.recovers(since)
     return finding(
         __name__,
         run,

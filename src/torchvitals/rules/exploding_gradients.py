@@ -6,10 +6,11 @@ gradient of the last.
 **Why it hurts**: one such step throws the weights away; with clipping, a single layer rules the
 direction of every step and starves the rest.
 
-**Judged by** the norm of all gradients before clipping: above 100 and growing, above 1000 at any
-rate; or by first layers with 70 times the RMS of the last. The origin is the parameter with the
-largest gradient, the earliest among equals: bare parameters (an `nn.Parameter` that scales the
-input) are named as well. Source: the stability guide.
+**Judged by** the norm of all gradients before clipping: above 100 and growing (or all the time,
+while nothing is learned), above 1000 at any rate; or by first layers with 70 times the RMS of the
+last. The origin is the parameter with the largest gradient, the earliest among equals: bare
+parameters (an `nn.Parameter` that scales the input) are named as well. Source: the stability
+guide.
 
 **Known false alarms**: a loss that is a sum, or regression on large targets, has large gradients
 by nature; while the loss falls it is a warning at most.
@@ -51,7 +52,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         start > limits.exploding_norm_error and not improving
     )
     growing = max(now, top) > limits.exploding_norm and grown > limits.exploding_growth
-    if not (huge or growing or steep):
+    # From the first step on, and nothing is learned: there need be no growth.
+    steady = min(now, start) > limits.exploding_norm and run.loss.falls and run.loss.fallen < 0.2
+    if not (huge or growing or steep or steady):
         return None
     if improving and not huge and not steep and now < limits.exploding_norm:
         return None  # it was over soon, and did no harm
@@ -103,7 +106,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     return finding(
         __name__,
         run,
-        severity=WARNING if improving else ERROR if huge or growing else WARNING,
+        severity=WARNING if improving else ERROR if huge or growing or steady else WARNING,
         sites=sites or [ROOT],
         first_step=first,
         evidence=told,

@@ -42,6 +42,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         return None
     still = ((values <= limits.frozen_ratio) & ~np.isnan(values)).all(axis=0)
     sites = [site for site, frozen in zip(ratios.sites, still, strict=True) if frozen]
+    idle = _idle(run, patience)
+    sites = [site for site in sites if site not in idle]
     if not sites or len(sites) >= 0.9 * len(ratios.sites):
         return None  # everything: no_effective_step
     sites.sort(key=run.model.depth)
@@ -124,6 +126,15 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         change=change,
         confidence=0.93 if zero else 0.75,
     )
+
+
+def _idle(run: Run, patience: int) -> set[str]:
+    """Parameters that are not in use just now: the loss did not depend on them (idle experts)."""
+    flags = run.table("gradient", "missing")
+    if len(flags.steps) < patience:
+        return set()
+    unused = np.flatnonzero((flags.values[-patience:] >= 1).all(axis=0))
+    return {flags.sites[at] for at in unused}
 
 
 def _rate(run: Run, parameter: str) -> float:

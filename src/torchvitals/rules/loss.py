@@ -11,6 +11,8 @@ from torchvitals.curves.trend import Direction
 from torchvitals.rules.table import Array, Line
 
 BLOCKS = 40
+BLOWN = 1.5
+"""Early losses so many times the very first one are the harm of the first steps."""
 
 
 class LossCurve:
@@ -67,15 +69,14 @@ class LossCurve:
 
     @cached_property
     def start(self) -> float:
-        """The level of the first few steps, or the very first loss where that is lower.
-
-        A first step that is too large lifts all that come after it.
-        """
+        """The level of the first few steps (the very first ones, before much was learned)."""
         values = self.finite.values
         if not len(values):
             return float("nan")
-        early = np.median(values[: max(1, min(5, len(values) // 10))])
-        return float(min(early, values[0]))
+        level = float(np.median(values[: max(1, min(5, len(values) // 10))]))
+        # The first loss comes before the first step. Where the steps after it threw the loss up,
+        # it alone tells where the run began.
+        return float(values[0]) if 0 < values[0] < level / BLOWN else level
 
     @cached_property
     def best(self) -> float:
@@ -100,6 +101,26 @@ class LossCurve:
         """Scatter within blocks, in units of the loss."""
         spread = self._blocks[2]
         return float(np.median(spread)) if len(spread) else float("nan")
+
+    @cached_property
+    def scatter(self) -> float:
+        """Scatter within blocks over their level, in the later half; no trend or step is in it."""
+        _, medians, spread = self._blocks
+        late = slice(len(medians) // 2, None)
+        if not len(medians):
+            return float("nan")
+        return float(np.median(spread[late] / np.maximum(medians[late], 1e-30)))
+
+    def recovers(self, since: int) -> bool:
+        """Whether it rose at that step, and has fallen well below the start and that height since.
+
+        Data that changed do that: the model learns the new ones.
+        """
+        later = self.finite.after(since - 1)
+        if len(later) < 20 or self.bad_steps:
+            return False
+        height = float(np.max(later.values[: max(5, len(later) // 20)]))
+        return self.now < 0.3 * height and self.now < 0.5 * self.start
 
     @cached_property
     def fallen(self) -> float:

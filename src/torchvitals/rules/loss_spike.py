@@ -6,8 +6,8 @@
 moments.
 
 **Judged by** the robust z-score of the log loss (6 σ over the last 128) and its ratio to the
-median before: ten times is a warning, and an error when it did not come back. Source: OLMo-core,
-the stability guide.
+median before: ten times is a warning, and an error when it neither came back nor is learned away
+(as after a change of the data). Source: OLMo-core, the stability guide.
 
 **Known false alarms**: losses that may be negative, or several losses (a GAN), are not judged;
 small spikes (two to ten times) are information.
@@ -16,6 +16,7 @@ small spikes (two to ten times) are information.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchvitals.record import ROOT, Finding, Key
 from torchvitals.rules.rule import (
@@ -31,6 +32,7 @@ from torchvitals.rules.rule import (
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import num
 from torchvitals.rules.spikes import robust_z
+from torchvitals.rules.stored import Ints
 from torchvitals.rules.thresholds import Thresholds
 
 TITLE = "loss spike"
@@ -63,18 +65,22 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     step, worst = int(line.steps[at]), float(ratio[at])
     before = float(line.values[at] / worst)
     later = line.values[at + limits.spike_recovery :]
-    back = len(later) == 0 or float(np.median(later[: limits.spike_window])) < 2.0 * before
+    lost = bool(loss.bad_steps) and loss.bad_steps[-1] == int(loss.line.steps[-1])
+    back = not lost and (
+        len(later) == 0 or float(np.median(later[: limits.spike_window])) < 2.0 * before
+    )
     large = worst >= limits.loss_spike
     steps = line.steps[spikes]
     severity = WARNING if large else INFO
     if not back and worst >= limits.loss_spike_small:
-        severity = ERROR if worst >= limits.loss_spike else WARNING
+        recovers = loss.recovers(step)
+        severity = ERROR if worst >= limits.loss_spike and not recovers else WARNING
     return finding(
         __name__,
         run,
         severity=severity,
         sites=[ROOT],
-        first_step=int(steps[0]) if len(steps) < 4 else step,
+        first_step=_begin(line.steps, spikes, at, limits.spike_recovery),
         last_step=int(steps[-1]) if back else None,
         evidence=[
             evidence(
@@ -119,3 +125,12 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         change={**changed("max_norm", None, 1.0), "skip_above_sigma": limits.spike_sigma},
         confidence=min(0.9, 0.4 + 0.2 * np.log10(max(worst, 1.0))),
     )
+
+
+def _begin(steps: Ints, spikes: NDArray[np.bool_], at: int, apart: int) -> int:
+    """Where the row of spikes that the worst one belongs to began."""
+    for before in np.flatnonzero(spikes[:at])[::-1]:
+        if at - int(before) > apart:
+            break
+        at = int(before)
+    return int(steps[at])

@@ -6,8 +6,9 @@ per cent in every step.
 **Why it hurts**: the step jumps over the valley; weights blow up, units die, the run is lost.
 
 **Judged by** the update ratio ‖Δw‖/‖w‖ of the median weight (healthy: 1e-3 … 1e-2 early on)
-together with the loss: not finite, above where it began, or far above its best. Neither alone is
-enough. Source: the stability guide (ratio > 0.1), Karpathy's 1e-3 rule.
+together with the loss: not finite, above where it began, far above its best, or not halved while
+weights or attention logits were blown up. Neither alone is enough. Source: the stability guide
+(ratio > 0.1), Karpathy's 1e-3 rule.
 
 **Known false alarms**: models with very small weights have large ratios and may be fine; then the
 loss falls and this rule is silent.
@@ -21,11 +22,15 @@ from torchvitals.record import ROOT, Finding, Key
 from torchvitals.rules.rule import ERROR, WARNING, NotChecked, cause, changed, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num
-from torchvitals.rules.steps import early_size, first_size, size_now, step_sizes
+from torchvitals.rules.steps import early_size, first_size, size_now, step_sizes, weight_growth
 from torchvitals.rules.thresholds import Thresholds
 
 TITLE = "learning rate too high"
 NEEDS = ("loss", "update/ratio", "optimizer/lr")
+
+
+OPENING = 3.0
+"""Adam's first steps, without momentum, are about so many times the later ones."""
 
 
 def check(run: Run, limits: Thresholds) -> Finding | None:
@@ -37,16 +42,14 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     # Adam's first steps are the largest relative to weights that then grow out of proportion.
     opening = float(np.max(sizes.values[:3]))
     largest = max(early, now, opening)
+    if max(early, opening) <= limits.lr_high_ratio and _calm(run, limits):
+        return None  # the same rate was fine before: something else made the steps large
     trouble, weight = _trouble(run, limits)
     steep = limits.lr_high_ratio * (2.0 if weight < 0.6 else 1.0)
     if trouble is None or not largest > steep:
         return None
     lr = run.lr_peak
-    # Once it blew up, sizes say little: the first steps tell how far off the rate was.
-    off = opening if run.model.is_adam else first_size(run)
-    if off < limits.lr_high_ratio:
-        off = largest
-    factor = float(np.clip(off / limits.lr_good_ratio, 3.0, 300.0))
+    factor = float(np.clip(_off(run, limits, largest), 3.0, 1000.0))
     target = nice(lr / factor)
     above = sizes.steps[sizes.values > limits.lr_high_ratio]
     first = int(above[0]) if len(above) else run.first_step
@@ -103,6 +106,35 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     )
 
 
+def _off(run: Run, limits: Thresholds, largest: float) -> float:
+    """How many times too high: once it blew up, sizes say little, so the first steps tell."""
+    if not run.model.is_adam:
+        first = first_size(run)
+        return (first if first >= limits.lr_high_ratio else largest) / limits.lr_good_ratio
+    # Adam's first steps are the largest a weight sees; in a warm-up they grow with the rate.
+    ratios = run.weights("update", "ratio")
+    first = float(np.nanmedian(ratios.values[0])) if len(ratios.steps) else float("nan")
+    rate = run.lr_at(int(ratios.steps[0])) if len(ratios.steps) else float("nan")
+    if rate > 0 and 0 < first < 1:
+        # The ratio is to the weight after the step; asked is that to the weight before it.
+        largest = max(largest, first / np.sqrt(1 - first**2) * run.lr_peak / rate)
+    return largest / (OPENING * limits.lr_good_ratio)
+
+
+def _calm(run: Run, limits: Thresholds) -> bool:
+    """Whether the loss fell well at the highest rate, before steps became large."""
+    sizes, loss = step_sizes(run), run.loss
+    above = sizes.steps[sizes.values > limits.lr_high_ratio]
+    if not len(above) or not loss.falls:
+        return False
+    before = loss.finite.until(int(above[0]) - 1)
+    rates = run.lr.until(int(above[0]) - 1)
+    if len(before) < limits.lr_high_points or not rates:
+        return False
+    fell = float(np.median(before.last(8))) < limits.lr_high_fallen * loss.start
+    return fell and float(np.max(rates.values)) >= 0.9 * run.lr_at(int(above[0]))
+
+
 def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
     """What the loss suffers from, in words, and how bad that is (0…1)."""
     loss = run.loss
@@ -112,6 +144,8 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
         return None, 0.0
     start, now, peak = loss.start, loss.now, float(loss.finite.values.max())
     settled = loss.direction.word in {"flat", "rising"} and run.lr_now > 0.3 * run.lr_peak
+    huge = early_size(run) > 3.0 * limits.lr_high_ratio
+    grown, logits = weight_growth(run), _attention_growth(run, limits)
     signs = (
         (
             now > limits.lr_high_rise * start,
@@ -119,7 +153,7 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
             1.0,
         ),
         (
-            now > limits.lr_high_stuck * start,
+            now > limits.lr_high_stuck * start and (len(loss) >= limits.lr_high_patience or huge),
             f"the loss is still at {num(now)}, where it began ({num(start)})",
             0.8,
         ),
@@ -138,5 +172,32 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
             f"the loss has settled at {num(now)}, above half of its start",
             0.5,
         ),
+        (
+            grown > limits.lr_high_growth and loss.fallen < limits.lr_high_fallen,
+            f"the steps have blown the median weight up to {num(grown)} times its first size, and "
+            f"the loss is at {num(now)}, above half of its start",
+            0.6,
+        ),
+        (
+            early_size(run) > 2.0 * limits.lr_high_ratio
+            and loss.fallen < limits.lr_high_fallen
+            and len(loss) >= limits.lr_high_patience,
+            f"the loss is at {num(now)} after {run.last_step} steps of that size, above half of "
+            "its start",
+            0.5,
+        ),
+        (
+            logits > limits.attention_logit and early_size(run) > limits.lr_high_ratio,
+            f"attention logits have grown to {num(logits)}",
+            0.6,
+        ),
     )
     return next(((text, weight) for holds, text, weight in signs if holds), (None, 0.0))
+
+
+def _attention_growth(run: Run, limits: Thresholds) -> float:
+    """The largest attention logit lately; 0 where they were as large from the start."""
+    table = run.table("attention", "max_logit")
+    if len(table.steps) < 4 or np.nanmax(np.abs(table.values[0])) > 0.5 * limits.attention_logit:
+        return 0.0
+    return float(np.nanmax(np.abs(table.typical(4))))

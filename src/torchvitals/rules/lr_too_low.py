@@ -20,12 +20,16 @@ from torchvitals.record import ROOT, Finding, Key
 from torchvitals.rules.rule import ERROR, WARNING, NotChecked, cause, changed, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num, share
-from torchvitals.rules.steps import FULL, early_size
+from torchvitals.rules.steps import FULL
 from torchvitals.rules.table import quantile
 from torchvitals.rules.thresholds import Thresholds
 
 TITLE = "learning rate too low"
 NEEDS = ("loss", "update/ratio", "optimizer/lr")
+
+
+UPPER = 3.0
+"""The upper quarter of the weights moves about so many times as far as the median one."""
 
 
 def check(run: Run, limits: Thresholds) -> Finding | None:
@@ -45,9 +49,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         return None
     if loss.best < limits.solved_share * loss.start:
         return None  # it did learn; nothing is left to learn
-    if early_size(run) > 10 * limits.lr_low_ratio:
-        return None  # steps were large enough at first: something else stopped them
-    factor = float(np.clip(limits.lr_good_ratio / size, 3.0, 1e5))
+    factor = float(np.clip(UPPER * limits.lr_good_ratio / size, 3.0, 1e5))
     target = nice(lr * factor)
     severe = size < 0.1 * limits.lr_low_ratio and loss.fallen < 0.5 * limits.lr_low_fallen
     return finding(

@@ -8,8 +8,8 @@
 model's parameters; or no weight changed although gradients and learning rate are above zero; or
 steps ran without any gradient.
 
-**Known false alarms**: a learning rate of exactly 0 (the first step of a warm-up) is not counted,
-nor are steps that a GradScaler skipped.
+**Known false alarms**: a learning rate of 0, or annealed to nothing, is not counted
+(`schedule_fault`), nor are steps that a GradScaler skipped.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ from torchvitals.rules.thresholds import Thresholds
 TITLE = "no effective step"
 NEEDS = ("gradient/norm",)
 CHEAP = True
+
+
+ANNEALED = 1e-4
+"""Steps at less than this share of the highest rate are not counted."""
 
 
 def check(run: Run, limits: Thresholds) -> Finding | None:
@@ -85,7 +89,9 @@ def _still(run: Run, limits: Thresholds) -> Finding | None:
     rates = np.array([run.lr_at(int(step)) for step in steps[-64:]])
     skipped = run.line("amp", "scaler", "skipped")
     idle = set(skipped.steps[skipped.values > 0].tolist())
-    counted = (rates != 0) & np.array([int(step) not in idle for step in steps[-64:]])
+    # A rate that was annealed to nothing is the schedule's matter.
+    counted = ~(rates <= ANNEALED * run.lr_peak)
+    counted &= np.array([int(step) not in idle for step in steps[-64:]])
     moved = change.values[mine][-64:]
     pushed = slope.values[theirs][-64:]
     dead = counted & (moved == 0) & (pushed > 0)

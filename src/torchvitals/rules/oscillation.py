@@ -52,8 +52,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         raise NotChecked(
             f"needs {limits.plateau_points} losses or {limits.oscillation_evals} evaluations"
         )
-    late = loss.finite.values[len(loss.finite) // 2 :]
-    noise = float(1.4826 * np.median(np.abs(late - np.median(late))) / max(np.median(late), 1e-30))
+    late, noise = loss.finite.values[len(loss.finite) // 2 :], loss.scatter
     if noise > limits.oscillation_noise and np.median(late) > 0.2 * loss.start:
         return _told(
             run,

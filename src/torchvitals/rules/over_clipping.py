@@ -49,7 +49,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     part, typical = float(np.mean(last > 1)), float(np.median(last))
     if part <= limits.clip_share or typical < limits.clip_info:
         return None
-    limit = float(norms.values[-1] / ratios.values[-1]) if norms else float("nan")
+    common, mine, theirs = np.intersect1d(norms.steps, ratios.steps, return_indices=True)
+    limits_used = norms.values[mine] / ratios.values[theirs] if len(common) else np.empty(0)
+    limit = float(np.median(limits_used[-8:])) if len(common) else float("nan")
     target = float(f"{np.quantile(norms.last(64), 0.9):.2g}") if norms else float("nan")
     stuck = run.loss.falls and run.loss.fallen < 0.2
     severity = INFO

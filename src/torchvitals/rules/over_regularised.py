@@ -4,9 +4,10 @@
 
 **Why it hurts**: the weights are pulled to zero; the model forgets faster than it learns.
 
-**Judged by** how fast weights forget (lr · λ above 0.3 % a step) or by the decay's share of the
-update (lr · λ, or λ‖w‖ against ‖g‖ where decay is part of the gradient): above half of it, with
-norms that shrank to less than half.
+**Judged by** the decay's share of the update (lr · λ, or λ‖w‖ against ‖g‖ where decay is part of
+the gradient): above half of it, with norms that shrank to less than half; or, where decay is
+decoupled, one that takes more than 0.5 % of every weight in each step (it forgets what it learned
+200 steps ago) while the loss is above a tenth of its start.
 
 **Known false alarms**: a strong decay that is balanced by the gradient keeps norms steady, which
 is healthy.
@@ -25,6 +26,9 @@ from torchvitals.rules.thresholds import Thresholds
 TITLE = "over-regularised"
 NEEDS = ("parameter/norm", "optimizer/weight_decay")
 
+
+LEARNED = 0.9
+"""Share of the loss that must be gone for a strong decay to be none of our business."""
 
 DECOUPLED = ("AdamW", "Lion", "Muon", "Adafactor")
 
@@ -63,22 +67,21 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         sites_of = slopes.sites
     if share_of is None:
         return None
+    a_step = run.lr_peak * decay
+    # A decay that takes that much a step leaves no memory, even where the gradient balances it.
+    forgets = decoupled and a_step > limits.decay_forgets and run.loss.fallen < LEARNED
     part = dict(zip(sites_of, share_of.tolist(), strict=True))
     sites = [
         site
         for site, factor in zip(norms.sites, shrunk, strict=True)
-        if factor < limits.decay_shrunk and part.get(site, 0.0) > limits.decay_share
+        if (factor < limits.decay_shrunk or forgets) and part.get(site, 0.0) > limits.decay_share
     ]
-    left = float(np.nanmedian(shrunk))
-    rate = run.lr_peak * decay if decoupled or not run.model.is_adam else 0.0
-    middle = float(np.nanmedian(share_of))
-    forgets = rate > limits.decay_rate and middle > limits.decay_share and left < 1.0
-    if forgets:
-        sites = [site for site in norms.sites if part.get(site, 0.0) > limits.decay_share]
-    elif len(sites) < 0.5 * len(norms.sites):
+    if len(sites) < 0.5 * len(norms.sites):
         return None
     worst = float(np.median([part[site] for site in sites]))
-    target = min(nice(decay / 100), 0.1)
+    left = float(np.nanmedian(shrunk))
+    target = nice(decay * 0.1 / max(worst, 1.0)) if worst > 1 else nice(decay / 30)
+    target = min(target, 0.1)
     stuck = run.loss.falls and run.loss.fallen < 0.5
     return finding(
         __name__,
@@ -113,14 +116,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             ),
         ],
         explanation=(
-            f"Weight decay {num(decay)} pulls the weights to zero as fast as the gradient "
-            "builds them "
-            f"up: norms are at {share(left)} of their start"
-            + (
-                f", and what was learned {num(1 / rate)} steps ago is forgotten."
-                if forgets
-                else "."
-            )
+            f"Weight decay {num(decay)} pulls the weights to zero faster than the gradient builds "
+            f"them up: norms are at {share(left)} of their start."
+            + (f" It takes {share(a_step)} of every weight in each step." if forgets else "")
         ),
         causes=[
             cause("weight decay is too large", f"with weight_decay {num(target)} norms stay", 0.85),

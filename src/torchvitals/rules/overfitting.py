@@ -6,11 +6,13 @@ falling.
 **Why it hurts**: every further step makes the model worse on new data.
 
 **Judged by** the validation loss: more than 10 % above its best, in the last two evaluations,
-with at least four of them, while the training loss is below what it was at that best. Source: the
-stability guide (+10 %).
+with at least four of them, while the training loss is below what it was at that best; or by a
+training loss below 5 % of its start with a validation loss that stays above 40 % of it. Source:
+the stability guide (+10 %).
 
 **Known false alarms**: the loss may rise through overconfidence while the accuracy still
-improves; that is said where an accuracy is logged.
+improves (information where an accuracy is logged); a rise by less than 3 % of the first training
+loss is information too.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from torchvitals.rules.rule import (
 )
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import num, share
+from torchvitals.rules.table import Line
 from torchvitals.rules.thresholds import Thresholds
 
 TITLE = "overfitting"
@@ -42,8 +45,10 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         raise NotChecked(f"needs {limits.overfit_evals} evaluations")
     at = int(np.argmin(line.values))
     best, now = float(line.values[at]), float(np.median(line.last(2)))
-    if best <= 0 or at > len(line) - 3 or line.last(2).min() < (1 + limits.overfit_rise) * best:
+    if best <= 0:
         return None
+    if at > len(line) - 3 or line.last(2).min() < (1 + limits.overfit_rise) * best:
+        return _by_heart(run, line, limits)
     train = run.loss.finite
     then, late = train.until(int(line.steps[at])), train.after(int(line.steps[-2]))
     if not len(then):
@@ -53,7 +58,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     if after > before * (1 - limits.overfit_gap) and run.loss.falls:
         return None  # both rise: that is another ailment
     step = int(line.steps[at])
-    better = _accuracy_improves(run, step)
+    # Near zero, a loss may double and mean nothing.
+    slight = run.loss.falls and now - best < limits.overfit_least * run.loss.start
+    better = slight or _accuracy_improves(run, step)
     return finding(
         __name__,
         run,
@@ -99,6 +106,59 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         "0.1 … 0.3",
         change=changed("max_steps", run.last_step, step),
         confidence=0.85,
+    )
+
+
+def _by_heart(run: Run, line: Line, limits: Thresholds) -> Finding | None:
+    """Training solved, validation not, and no better for the later half of the run."""
+    start, late = run.loss.start, float(np.median(line.last(2)))
+    steps = run.loss.levels.steps[run.loss.levels.values < limits.overfit_solved * start]
+    if not run.loss.falls or run.loss.now > limits.overfit_solved * start or not len(steps):
+        return None
+    half = line.values[: len(line) // 2 + 1]
+    at = int(np.argmin(half))
+    if late < limits.overfit_unsolved * start or late < 0.95 * half[at]:
+        return None
+    since = max(int(steps[0]), int(line.steps[at]))
+    return finding(
+        __name__,
+        run,
+        severity=WARNING,
+        sites=[ROOT],
+        first_step=since,
+        evidence=[
+            evidence(
+                f"the training loss is at {num(run.loss.now)}, the validation loss at {num(late)}: "
+                f"{share(late / start)} of where training began, healthy is below "
+                f"{share(limits.overfit_unsolved)} when training is solved",
+                Key("eval", run.validation_split or "val", "loss"),
+                step=int(line.steps[-1]),
+                value=late / start,
+                threshold=limits.overfit_unsolved,
+            ),
+            evidence(f"it is hardly better than at step {int(line.steps[at])}"),
+        ],
+        explanation=(
+            f"Since step {since} the training data are known by heart, and only a part of what was "
+            "learned carries over to new data."
+        ),
+        causes=[
+            cause("too few data for this model", "with twice the data the gap is smaller", 0.6),
+            cause(
+                "too little regularisation for this model size",
+                "dropout, weight decay or augmentation lowers the validation loss",
+                0.5,
+            ),
+            cause(
+                "validation data differ from the training data",
+                "a random split of the training data does not show it",
+                0.2,
+            ),
+        ],
+        fix=f"get more data or augment them; otherwise stop at step {since} and use weight decay "
+        "0.1 and dropout 0.1 … 0.3",
+        change={"stop_at": since, "weight_decay": {"to": 0.1}},
+        confidence=0.75,
     )
 
 

@@ -7,8 +7,8 @@ gets).
 
 **Judged by** the level now against the start, the trend of the last fifth (no change beyond 3.5
 standard errors), and a learning rate that is not annealed. Where the number of classes is known,
-a loss at the level of guessing (ln C) counts as "nothing was learned". A plateau after real
-progress is information.
+a loss at the level of guessing (ln C) counts as "nothing was learned"; one that settled within 20 %
+of it is a warning. A plateau after real progress is information.
 
 **Known false alarms**: losses that may be negative (REINFORCE) or several losses (a GAN) are not
 judged; a run with a long warm-up is flat at first.
@@ -102,7 +102,17 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             change=changed("lr", lr, nice(lr * 3)),
             confidence=0.6,
         )
-    if annealed or loss.direction.word != "flat" or loss.now < limits.solved_share * loss.start:
+    settled = loss.direction.word == "flat"
+    if (
+        settled
+        # Other losses than cross entropy may have a floor of their own.
+        and guess is not None
+        and loss.now > (1.0 - limits.plateau_little) * guess
+        and loss.fallen < limits.plateau_little
+        and run.last_step >= limits.plateau_error_steps
+    ):
+        return _little(run, limits)
+    if annealed or not settled or loss.now < limits.solved_share * loss.start:
         return None
     return finding(
         __name__,
@@ -138,6 +148,50 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         fix=f"lower lr from {num(lr)} to {num(nice(lr / 3))}, or stop here",
         change=changed("lr", lr, nice(lr / 3)),
         confidence=0.4,
+    )
+
+
+def _little(run: Run, limits: Thresholds) -> Finding:
+    """It settled before much was learned."""
+    loss, lr = run.loss, run.lr_peak
+    return finding(
+        __name__,
+        run,
+        severity=WARNING,
+        sites=[ROOT],
+        first_step=int(loss.levels.steps[len(loss.levels) // 2]),
+        evidence=[
+            evidence(
+                f"the loss has settled at {num(loss.now)}, {share(max(loss.fallen, 0.0))} below "
+                f"its start ({num(loss.start)}); healthy is more than "
+                f"{share(limits.plateau_little)}",
+                Key.scalar(loss.name),
+                step=run.last_step,
+                value=loss.fallen,
+                threshold=limits.plateau_little,
+            )
+        ],
+        explanation=(
+            f"After {run.last_step} steps the loss stands at {num(loss.now)} and has lost only "
+            f"{share(max(loss.fallen, 0.0))}: little of the targets can be told from the inputs."
+        ),
+        causes=[
+            cause(
+                "many labels are wrong, or do not belong to the inputs",
+                "of fifty samples looked at by eye, several are labelled wrongly",
+                0.5,
+            ),
+            cause(
+                "the model can't express it, or little reaches it",
+                "a larger model, or better inputs, get lower",
+                0.35,
+            ),
+            cause("the learning rate is off", "runs with lr × 3 and lr ÷ 3 get lower", 0.3),
+        ],
+        fix="check fifty labels by eye; if they are right, try lr "
+        f"{num(nice(lr * 3))} and {num(nice(lr / 3))} instead of {num(lr)}",
+        change=changed("lr", lr, nice(lr / 3)),
+        confidence=0.5,
     )
 
 

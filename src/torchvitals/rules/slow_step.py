@@ -8,7 +8,8 @@
 than half (an error at a fifth, if that has lasted a minute). Source: the stability guide (−50 %,
 red −80 %).
 
-**Known false alarms**: a machine shared with others; evaluations and checkpoints between steps;
+**Known false alarms**: a machine whose processors others keep busy (told as information, where the
+machine is sampled); evaluations and checkpoints between steps;
 longer sequences late in a run.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchvitals.record import Finding, Key
-from torchvitals.rules.rule import ERROR, WARNING, NotChecked, cause, evidence, finding
+from torchvitals.rules.rule import ERROR, INFO, WARNING, NotChecked, cause, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import num, share
 from torchvitals.rules.thresholds import Thresholds
@@ -44,11 +45,12 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     lasted = float(since[-1] - since[0]) if len(since) else 0.0
     if lasted < limits.slow_least_s:
         return None
-    red = now < limits.slow_share_error * usual and lasted > limits.slow_least_s
+    crowded = _crowded(run, step, limits)
+    red = now < limits.slow_share_error * usual and lasted > 60.0
     return finding(
         __name__,
         run,
-        severity=ERROR if red else WARNING,
+        severity=INFO if crowded else ERROR if red else WARNING,
         sites=["the machine"],
         first_step=step,
         evidence=[
@@ -67,7 +69,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
             cause(
                 "something else uses the machine",
                 "its processors are busy with other processes",
-                0.5,
+                0.9 if crowded else 0.5,
             ),
             cause(
                 "memory is short: swapping, or an allocator that keeps freeing",
@@ -80,3 +82,16 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         change={"profile": True},
         confidence=0.6,
     )
+
+
+def _crowded(run: Run, since: int, limits: Thresholds) -> bool:
+    """Whether all processors are busy, and mostly with other processes."""
+    lines = [run.line("machine", site, "cpu_frac").finite for site in ("process", "system")]
+    # The machine is looked at every other second: there may be nothing since.
+    mine, all_of_them = (
+        line.after(since).values if line.after(since) else line.last(4) for line in lines
+    )
+    if not len(mine) or not len(all_of_them):
+        return False
+    busy, own = float(np.median(all_of_them)), float(np.median(mine))
+    return busy > 0.9 and own < (1.0 - limits.slow_others) * busy

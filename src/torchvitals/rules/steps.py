@@ -56,3 +56,14 @@ def size_now(run: Run, num: int = 16) -> float:
     """The ratio lately."""
     sizes = step_sizes(run)
     return float(np.median(sizes.values[-num:])) if sizes else float("nan")
+
+
+def weight_growth(run: Run, num: int = 4) -> float:
+    """The median weight's norm lately over that after the first step; 1 when unknown."""
+    norms = run.weights("parameter", "norm")
+    if len(norms.steps) < 2:
+        return 1.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        grown = norms.typical(num) / norms.values[0]
+    known = grown[np.isfinite(grown)]
+    return float(np.median(known)) if len(known) else 1.0

@@ -24,7 +24,7 @@ def _limit(default: float, rules: str, about: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """The limits. Sources: the stability guide, papers named on the pages of the rules."""
+    """The limits. From public guides and papers, tuned on runs with injected faults."""
 
     wiring_checks: int = _limit(
         2,
@@ -62,6 +62,9 @@ class Thresholds:
         "a loss below this share of its start is solved",
     )
     lr_high_points: int = _limit(12, "lr_too_high", "losses before it is judged")
+    lr_high_patience: int = _limit(
+        40, "lr_too_high", "losses before one that merely stays where it began is blamed on it"
+    )
     lr_high_ratio: float = _limit(
         0.03, "lr_too_high", "update ratio of the median weight above which steps are large"
     )
@@ -73,6 +76,9 @@ class Thresholds:
         0.9, "lr_too_high", "loss now over loss at the start: nothing was learned"
     )
     lr_high_peak: float = _limit(3.0, "lr_too_high", "highest loss over loss at the start")
+    lr_high_growth: float = _limit(
+        4.0, "lr_too_high", "norm of the median weight over that after the first step"
+    )
     lr_high_fallen: float = _limit(
         0.5, "lr_too_high", "share of the loss that must be gone when it has settled"
     )
@@ -116,8 +122,11 @@ class Thresholds:
         60, "vanishing_gradients plateau oscillation", "losses before it is judged"
     )
     plateau_fallen: float = _limit(0.05, "plateau", "share of the loss that must be gone")
+    plateau_little: float = _limit(
+        0.2, "plateau", "share of the loss that must be gone where it has settled: a warning"
+    )
     plateau_error_steps: int = _limit(
-        200, "plateau", "steps after which nothing learned is an error"
+        200, "plateau", "steps after which nothing learned is an error, and little a warning"
     )
     flow_checks: int = _limit(3, "vanishing_gradients exploding_gradients", "monitored steps")
     vanishing_ratio: float = _limit(
@@ -126,7 +135,7 @@ class Thresholds:
     vanishing_first: float = _limit(1e-4, "vanishing_gradients", "first layers' gradient RMS")
     vanishing_rms: float = _limit(1e-7, "vanishing_gradients", "median gradient RMS of all weights")
     recurrent_radius: float = _limit(
-        0.3, "vanishing_gradients", "spectral radius of a plain RNN's recurrent matrix"
+        0.5, "vanishing_gradients", "spectral radius of a plain RNN's recurrent matrix"
     )
     exploding_norm: float = _limit(100.0, "exploding_gradients", "norm of all gradients")
     exploding_norm_error: float = _limit(
@@ -152,6 +161,9 @@ class Thresholds:
     saturation_checks: int = _limit(3, "saturation", "monitored steps")
     init_twins: float = _limit(0.9, "bad_init", "share of units that equal another")
     init_large: float = _limit(3.0, "bad_init", "std over Kaiming's")
+    init_large_all: float = _limit(
+        1.8, "bad_init", "the same in most layers of a model without normalisation"
+    )
     init_small: float = _limit(0.01, "bad_init", "std over Kaiming's, in most layers")
     init_first_ratio: float = _limit(
         0.3, "bad_init", "a first step larger than this hides how weights began"
@@ -202,15 +214,17 @@ class Thresholds:
     blow_up_jump: float = _limit(
         20.0, "weight_blow_up", "largest element over that of the look before"
     )
-    blow_up_others: float = _limit(
-        3.0, "weight_blow_up", "growth of other tensors that makes it a bad step"
-    )
     blow_up_growth: float = _limit(4.0, "weight_blow_up", "norm over that of half the run before")
     decay_checks: int = _limit(4, "over_regularised", "monitored steps")
     decay_share: float = _limit(0.5, "over_regularised", "decay over the whole step")
-    decay_rate: float = _limit(0.003, "over_regularised", "share of a weight that decays in a step")
+    decay_forgets: float = _limit(
+        0.005, "over_regularised", "lr · decay: what it takes of a weight in a step"
+    )
     decay_shrunk: float = _limit(0.5, "over_regularised", "norm over that of the first step")
-    attention_logit: float = _limit(100.0, "attention_logits", "largest q·k/√d")
+    attention_logit: float = _limit(100.0, "attention_logits lr_too_high", "largest q·k/√d")
+    attention_start: float = _limit(
+        20.0, "attention_logits", "median of the heads' largest logits before anything was learned"
+    )
     entropy_share: float = _limit(0.1, "attention_collapse", "entropy over that of the first steps")
     entropy_nats: float = _limit(0.05, "attention_collapse", "entropy in nats")
     logz: float = _limit(50.0, "logit_drift", "mean of abs(log Z)")
@@ -228,6 +242,15 @@ class Thresholds:
     summed_norm: float = _limit(100.0, "summed_loss", "gradient norm at which a sum shows")
     overfit_evals: int = _limit(4, "overfitting", "evaluations")
     overfit_rise: float = _limit(0.1, "overfitting", "validation loss over its best, minus one")
+    overfit_least: float = _limit(
+        0.03, "overfitting", "the rise over the first training loss: below it is information"
+    )
+    overfit_solved: float = _limit(
+        0.05, "overfitting", "share of the first loss below which training is solved"
+    )
+    overfit_unsolved: float = _limit(
+        0.4, "overfitting", "share of it above which validation is not, all the same"
+    )
     overfit_gap: float = _limit(0.05, "overfitting", "fall of the training loss since")
     input_zero: float = _limit(0.999, "input_ignored", "share of zeros")
     output_spread: float = _limit(
@@ -238,6 +261,9 @@ class Thresholds:
     class_numbers: int = _limit(1000, "wrong_loss_input", "largest class number")
     leak_evals: int = _limit(6, "leakage", "evaluations")
     leak_gap: float = _limit(0.05, "leakage", "validation below training loss")
+    leak_passes: int = _limit(
+        5, "leakage", "epochs before it is judged with dropout or batch norm in the model"
+    )
     leak_gap_dropout: float = _limit(
         0.2, "leakage", "the same with dropout or batch norm in the model"
     )
@@ -247,6 +273,9 @@ class Thresholds:
     input_scale: float = _limit(10.0, "input_scale", "mean or std of the input")
     repeat_share: float = _limit(
         0.1, "repeated_batches", "share of samples seen before in this epoch"
+    )
+    repeat_often: float = _limit(
+        0.33, "repeated_batches", "share of the monitored steps with so many"
     )
     repeat_share_blind: float = _limit(
         0.5, "repeated_batches", "the same where epochs are not told"
@@ -262,8 +291,11 @@ class Thresholds:
     slow_checks: int = _limit(24, "slow_step", "monitored steps")
     slow_share: float = _limit(0.5, "slow_step", "throughput over what it was")
     slow_share_error: float = _limit(0.2, "slow_step", "throughput over what it was: red")
-    slow_least_s: float = _limit(60.0, "slow_step", "seconds it must last")
-    leak_samples: int = _limit(8, "memory_leak", "samples of the memory")
+    slow_others: float = _limit(
+        0.5, "slow_step", "share of the busy processors that others use: then it is not the run"
+    )
+    slow_least_s: float = _limit(10.0, "slow_step", "seconds it must last")
+    leak_samples: int = _limit(6, "memory_leak", "samples of the memory")
     leak_growth: float = _limit(0.1, "memory_leak", "growth over the first sample")
     leak_bytes: float = _limit(3e7, "memory_leak", "growth in bytes")
     leak_steady: float = _limit(0.6, "memory_leak", "share of samples that rise")

@@ -75,6 +75,7 @@ def _causes(run: Run) -> list[Cause]:
 
 def _with_depth(run: Run, flow: Flow, limits: Thresholds) -> Finding:
     stuck = not run.loss or run.loss.fallen < 0.3
+    sigmoid = run.model.has_type("Sigmoid")
     weak = [s for s, r in zip(flow.sites, flow.rms, strict=True) if r < 0.01 * flow.last]
     return finding(
         __name__,
@@ -104,9 +105,12 @@ def _with_depth(run: Run, flow: Flow, limits: Thresholds) -> Finding:
         causes=_causes(run),
         fix=(
             "put a normalisation layer or a residual connection around each layer"
-            + (", and use ReLU or GELU instead of sigmoid" if run.model.has_type("Sigmoid") else "")
+            + (", and use ReLU or GELU instead of sigmoid" if sigmoid else "")
         ),
-        change={"activation": {"from": "Sigmoid", "to": "ReLU"}, "normalise": True},
+        change={
+            **({"activation": {"from": "Sigmoid", "to": "ReLU"}} if sigmoid else {}),
+            "normalise": True,
+        },
         confidence=min(0.95, 0.6 + 0.05 * -np.log10(max(flow.ratio, 1e-12))),
     )
 

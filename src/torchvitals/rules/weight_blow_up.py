@@ -7,8 +7,8 @@ hundred times larger than before.
 layer.
 
 **Judged by** the norm of each weight: more than four times what it was half the run before, and
-growing faster than linearly; or a largest element that jumps twentyfold between two monitored
-steps without updates of that size. Source: the stability guide.
+growing faster than linearly; or a largest element of a single tensor that jumps twentyfold between
+two monitored steps without updates of that size. Source: the stability guide.
 
 **Known false alarms**: weights that began near zero are exempt; early growth that slows down is
 normal.
@@ -22,10 +22,15 @@ from torchvitals.record import Finding, Key
 from torchvitals.rules.rule import ERROR, WARNING, NotChecked, cause, changed, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num, places
+from torchvitals.rules.table import Table
 from torchvitals.rules.thresholds import Thresholds
 
 TITLE = "weight blow-up"
 NEEDS = ("parameter/norm",)
+
+
+FELLOWS = 0.2
+"""Other weights that grew by this share of the limit at the same time: it was no single write."""
 
 
 def check(run: Run, limits: Thresholds) -> Finding | None:
@@ -50,18 +55,17 @@ def _jump(run: Run, limits: Thresholds) -> Finding | None:
     for row, at in zip(*np.nonzero(jump > limits.blow_up_jump), strict=True):
         if usual.values[row, at] < 1e-6 or largest[row + 1, at] < 1.0:
             continue
-        if np.count_nonzero(jump[row] > limits.blow_up_others) > max(1, 0.1 * jump.shape[1]):
-            continue  # a bad step moves them all; this is about a single tensor
         if found is None or jump[row, at] > found[0]:
             found = float(jump[row, at]), int(row) + 1, int(at)
     if found is None:
         return None
     factor, row, at = found
+    if np.count_nonzero(jump[row - 1] > FELLOWS * limits.blow_up_jump) > max(
+        2, 0.2 * len(low.sites)
+    ):
+        return None  # many at once: no flipped bit, but steps that were too large
     site, step = low.sites[at], int(low.steps[row])
-    moved = moves.line(site) if moves else None
-    by_step = moved is not None and bool(
-        (moved.until(step).values[-1:] > 0.3 * largest[row, at]).any()
-    )
+    by_step = _by_steps(run, moves, site, (int(low.steps[row - 1]), step), float(largest[row, at]))
     if by_step or (run.loss.bad_steps and run.loss.bad_steps[0] < step):
         return None  # the optimizer did it: other rules tell why
     return finding(
@@ -103,6 +107,12 @@ def _jump(run: Run, limits: Thresholds) -> Finding | None:
     )
 
 
+def _by_steps(run: Run, moves: Table, site: str, between: tuple[int, int], largest: float) -> bool:
+    """Whether the optimizer's own steps, as large as the one measured, could have done it."""
+    moved = moves.line(site).until(between[1]).values[-1:] if moves else np.empty(0)
+    return bool((np.abs(moved) * max(between[1] - between[0], 1) > 0.3 * largest).any())
+
+
 def _growth(run: Run, limits: Thresholds) -> Finding | None:
     norms, sizes = run.weights("parameter", "norm"), run.weights("parameter", "rms")
     if len(norms.steps) < limits.blow_up_checks or norms.values.shape != sizes.values.shape:
@@ -117,15 +127,15 @@ def _growth(run: Run, limits: Thresholds) -> Finding | None:
         return None
     worst = max(sites, key=lambda s: late[norms.sites.index(s)])
     factor = float(late[norms.sites.index(worst)])
-    column = values[:, norms.sites.index(worst)]
-    begun = half + int(np.argmax(column[half:] > 2 * column[half]))
     lr = run.lr_now
+    path = values[:, norms.sites.index(worst)]
+    left = np.flatnonzero(path[half:] > 2.0 * path[half])
     return finding(
         __name__,
         run,
         severity=WARNING,
         sites=[worst, *[s for s in sites if s != worst]],
-        first_step=int(norms.steps[begun]),
+        first_step=int(norms.steps[half + int(left[0]) if len(left) else half]),
         evidence=[
             evidence(
                 f"the norm of {worst} grew {num(factor)}-fold since step "

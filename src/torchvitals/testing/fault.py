@@ -25,7 +25,7 @@ class Fault:
     """No fault: the clean training."""
 
     number: ClassVar[int] = 0
-    """In CHECKS.md's list of injected faults."""
+    """In the list of injected faults (docs/testing.md)."""
     id: ClassVar[str] = "clean"
     bases: ClassVar[str] = "MCGR"
     names: ClassVar[tuple[str, ...]] = ()
