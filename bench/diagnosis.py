@@ -113,7 +113,7 @@ def pooled(
     begun = time.perf_counter()
     context = multiprocessing.get_context("spawn")
     failed = 0
-    with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=25) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         waiting = {pool.submit(function, *task): task for task in tasks}
         for done, future in enumerate(as_completed(waiting), 1):
             task = waiting[future]
