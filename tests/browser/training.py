@@ -171,7 +171,7 @@ def train(run: Path, *, fault: str, steps: int, pause: float, batch_size: int, s
 
     with torchvitals.watch(
         model, optimizer, run=run, every=2, attention=True, total_steps=steps,
-        samples_every=20, config=config,
+        samples_every=20, config=config, diagnose=False,
     ) as monitor:  # fmt: skip
         for step in range(1, steps + 1):
             chars = batch()

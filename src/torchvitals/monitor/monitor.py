@@ -110,6 +110,7 @@ class Monitor(Handing):
         self._rosters = [Roster(optimizer, backend) for optimizer in optimizers]
         self._handles: list[RemovableHandle] = []
         self._step_handles: dict[int, list[RemovableHandle]] = {}
+        self._adoption: RemovableHandle | None = None
         self._history: History | None = None
         self._wall = Wall(self._note_failure)
         self._stored = writer is not None
@@ -239,14 +240,17 @@ class Monitor(Handing):
             self._plugged.close()
         for handle in (*self._handles, *chain(*self._step_handles.values())):
             handle.remove()
+        if self._adoption is not None and not _in_a_step():
+            self._adoption.remove()
         self._handles.clear()
+        if self._scalers is not None:
+            # Before the guard: its layer around GradScaler.step lies below ours.
+            self._scalers.remove()
         if self.guard is not None:
             self.guard.detach()
         self._outer = [None] * len(self._optimizers)
         if self._catcher is not None:
             self._catcher.remove()
-        if self._scalers is not None:
-            self._scalers.remove()
         for seer in self._probes.seers():
             seer.close()
         if self._probes.activations is not None:
@@ -292,10 +296,10 @@ class Monitor(Handing):
             self.guard.attach(self._optimizers, models, names=names)
         for number, optimizer in enumerate(self._optimizers):
             self._hook_after(number, optimizer)
-        if self._optimizers:
+        if self._optimizers and not _in_a_step():
             # The wrapper wants a function: a bound method holds no attributes.
-            adopt = _disable_dynamo(partial(Monitor._adopt, self))
-            self._handles.append(register_optimizer_step_pre_hook(adopt))
+            adopt = _disable_dynamo(partial(_adopt_for, weakref.ref(self)))
+            self._adoption = register_optimizer_step_pre_hook(adopt)
         if self._probes.gradients is not None:
             self._catcher = ClipCatcher(self._before_clip, self._after_clip)
             with self._wall.around("clipping"):
@@ -602,6 +606,20 @@ def _caller() -> FrameType | None:
 
 
 _OPTIMIZER_FILE = inspect.getfile(Optimizer)
+
+
+def _adopt_for(monitor: weakref.ref[Monitor], *step: Any) -> None:
+    found = monitor()
+    if found is not None:
+        found._adopt(*step)
+
+
+def _in_a_step() -> bool:
+    """Whether an optimizer's step() is under way: torch walks over its global hooks just then.
+
+    A monitor that opens or closes there (`vitals run`) must not add or take away one of them.
+    """
+    return _caller() is not None
 
 
 def _running(frame: FrameType | None) -> bool:

@@ -112,8 +112,7 @@ class Listener(Protocol):
 
     name: str
     """What the user is told about when it fails."""
-    urgent: bool
-    """Set by a listener that wants a commit, and its tick, as soon as possible."""
+    # One with an attribute `urgent` that is true gets a commit, and its tick, as soon as possible.
 
     def rows(self, rows: Sequence[Row]) -> None:
         """Rows of finished steps, in the order in which they are stored."""
@@ -327,7 +326,7 @@ class Recorder:
         if rows:
             self._store(append)
             self._tell(lambda listener: listener.rows(rows))
-            if any(listener.urgent for listener in self._listeners):
+            if any(getattr(listener, "urgent", False) for listener in self._listeners):
                 self._queue.put(self._commit)
 
     def _tell(

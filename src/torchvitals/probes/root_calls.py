@@ -17,6 +17,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 _current_graph_task_id = torch._C._current_graph_task_id
+_transformed = torch._C._functorch.peek_interpreter_stack
 
 
 class Listener(Protocol):
@@ -71,8 +72,8 @@ class RootCalls:
 
     def _hook(self, module: nn.Module, args: Any) -> None:
         # In a graph that is being compiled this is all that is traced.
-        if torch.compiler.is_compiling():
-            return
+        if torch.compiler.is_compiling() or _transformed() is not None:
+            return  # tensors of torch.func hold no values of their own
         name = self._models.get(module)
         if name is None:
             if getattr(module, "_orig_mod", None) in self._models:

@@ -62,6 +62,7 @@ TITLES = {
     "eval": "Evaluations",
     "epoch": "Means of the epochs",
     "category": "Loss by category",
+    "probe": "Probes of plugins",
     "noise": "Gradient noise scale",
     "rank": "Ranks",
     "attention": "Attention",
