@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 KINDS = (
     *("update", "gradient", "activation", "parameter", "optimizer", "summary", "scalar"),
     *("clock", "speed", "machine", "eval", "epoch", "category", "noise", "rank", "attention"),
-    *("input", "output", "criterion", "amp"),
+    *("input", "output", "criterion", "amp", "probe"),
     *("gradient_before_clip", "activation_difference", "parameter_difference"),
 )
 """Of the tensors and what is logged, and beside them."""
