@@ -98,7 +98,8 @@ class SlowMoments(Fault):
     """β2 = 0.9999, and from a point on the data is of another kind."""
 
     number, id, bases = 22, "beta2-and-shift", "G"
-    names = ("adam_variance_lag", "gradient_spike", "loss_spike", "divergence")
+    # The loss jumps where the data shifts in the clean run too: a spike would name the shift.
+    names = ("adam_variance_lag",)
     numeric_fix = True
     variant = {"shift": True, "schedule": "constant", "clip_norm": None, "lr": 6e-3}  # noqa: RUF012
 

@@ -49,8 +49,8 @@ class _WithLion(Fault):
     """No fault: another optimizer."""
 
     def optimizer(self, training: Training) -> Optimizer:
-        """A third to a tenth of Adam's learning rate."""
-        rate = training.settings.lr / 6
+        """A third of Adam's learning rate."""
+        rate = training.settings.lr / 3
         return Lion(training.model.parameters(), lr=rate, weight_decay=0.1)
 
 
