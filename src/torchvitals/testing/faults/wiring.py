@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -82,6 +83,11 @@ class NoZeroGrad(Fault):
     prompt = True
     keeps_gradients = True
 
+    @classmethod
+    def variant_of(cls, base: str) -> Mapping[str, Any]:
+        """Adam under a rate that falls to nothing would not mind much."""
+        return {"schedule": "constant"} if base == "G" else {}
+
 
 class EverySecondBackward(Fault):
     """`backward` runs every second step only; the optimizer steps each time."""
@@ -130,7 +136,7 @@ class GraphKept(Fault):
         self.kept: list[Tensor] = []
 
     def backward(self, training: Training, step: int, loss: Tensor) -> None:
-        """The graph is kept for later; otherwise what it holds would be freed."""
+        """The graph stays whole; otherwise what it holds would be freed here."""
         loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
 
     def after_step(self, training: Training, step: int, loss: Tensor) -> None:
