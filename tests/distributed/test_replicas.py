@@ -13,7 +13,7 @@ from tests.distributed.training import WAYS, Heard, Net, batch_of
 from tests.monitor.rank_workers import run
 from torchvitals.diagnosis import diagnose
 from torchvitals.monitor.replicas import Drift, checksums, drifts
-from torchvitals.probes.shards import local
+from torchvitals.stats.shards import local
 
 
 def drifting(rank, folder, world_size, way, victim, name):

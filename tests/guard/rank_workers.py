@@ -9,6 +9,7 @@ from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.distributed.training import WAYS, Net, batch_of
 from torchvitals import Guard
 from torchvitals.guard import AdaGC, MeanStd
 
@@ -144,6 +145,41 @@ def sharded(rank, _folder, shape, rule):
     guard.detach()
     dist.destroy_process_group()
     return norms, expected, skipped, clips
+
+
+def split_layers(rank, _folder, way, world_size):
+    """Tensor parallel, alone and within FSDP2: some parameters are split, others held by all."""
+    ways = {"tensor_parallel": 1, "fsdp2_and_tensor_parallel": world_size // 2}
+    parts = ways[way]
+    torch.manual_seed(0)
+    whole = Net()
+    torch.manual_seed(0)
+    model = WAYS[way](Net(), world_size)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    guard = Guard("skip", rule=MeanStd(6.0, warmup=3)).attach(optimizer, model)
+    norms, expected, skipped = [], [], []
+    for batch in range(1, 7):
+        # One data-parallel part alone has the bad batch.
+        factor = [1e6 if batch == 5 and part == parts - 1 else 1.0 for part in range(parts)]
+        for part in range(parts):
+            x, y = batch_of(batch, part, parts)
+            ((whole(x) - y).square().mean() * factor[part] / parts).backward()
+        squares = [p.grad.double().square().sum() for p in whole.parameters()]
+        expected.append(math.sqrt(float(sum(squares))))
+        whole.zero_grad()
+        mine = rank // 2 if parts > 1 else 0
+        x, y = batch_of(batch, mine, parts)
+        ((model(x) - y).square().mean() * factor[mine]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        norms.append(guard.last_norm)
+        skipped.append(guard.last_step_skipped)
+        for ours, theirs in zip(whole.parameters(), model.parameters(), strict=True):
+            full = theirs.full_tensor() if hasattr(theirs, "full_tensor") else theirs
+            ours.data.copy_(full)
+    guard.detach()
+    dist.destroy_process_group()
+    return norms, expected, skipped
 
 
 def sharded_rollback(rank, _folder):

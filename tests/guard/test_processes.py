@@ -64,6 +64,18 @@ def test_sharded_gradients_have_the_whole_models_norm(shape, rule, tmp_path):
         assert (clips[-1] > 0) == (rule == "adagc")
 
 
+@pytest.mark.parametrize(
+    ("way", "world_size"),
+    [("tensor_parallel", 2), ("tensor_parallel", 4), ("fsdp2_and_tensor_parallel", 4)],
+)
+def test_split_layers_have_the_whole_models_norm(way, world_size, tmp_path):
+    found = run(world_size, workers.split_layers, tmp_path, way, world_size)
+    assert equal([norms for norms, *_ in found])
+    for norms, expected, skipped in found:
+        assert norms == pytest.approx(expected, rel=1e-4)
+        assert skipped == [False, False, False, False, True, False]
+
+
 def test_sharded_states_are_gone_back_to(tmp_path):
     found = run(2, workers.sharded_rollback, tmp_path)
     assert equal(found)

@@ -31,7 +31,6 @@ class Alerts:
     """
 
     name = "alerts"
-    urgent = False
     closes_last = True
 
     def __init__(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchvitals.guard.signals import local
+from torchvitals.stats.shards import local
 
 
 def scale_all(grads: Sequence[Tensor], factor: float) -> None:

@@ -29,13 +29,14 @@ from torchvitals.guard.policy import Action, Policy
 from torchvitals.guard.rules import AdaGC, Rule, Stats, ZClip, make_rule
 from torchvitals.guard.rules.rule import at_least, positive
 from torchvitals.guard.running_stats import RunningStats
-from torchvitals.guard.scalers import still_scaled_by, unwatch_scalers, watch_scalers
+from torchvitals.guard.scaling import still_scaled_by
 from torchvitals.guard.snapshots import Snapshots
 from torchvitals.guard.verdict import Verdict
 from torchvitals.guard.ward import Ward
 from torchvitals.record import ConfigError, GuardStop
 from torchvitals.stats.backend import choose_backend
 from torchvitals.stats.clipping import ClipCatcher
+from torchvitals.stats.scaler_calls import ScalerCatcher
 
 log = logging.getLogger("torchvitals")
 
@@ -147,6 +148,7 @@ class Guard(Acting):
         """How often each thing was done; "scaler_skip": steps that a GradScaler skipped itself."""
         self._handles: list[RemovableHandle] = []
         self._catcher: ClipCatcher | None = None
+        self._scaler_catcher: ScalerCatcher | None = None
         self._off = False
         self._loaded: Mapping[str, Any] | None = None
         self._final: dict[str, Any] | None = None
@@ -199,7 +201,8 @@ class Guard(Acting):
             self._handles.append(one.register_step_post_hook(self._post_hook(ward)))
         self._catcher = ClipCatcher(self._before_clip, _after_clip)
         self._catcher.install()
-        watch_scalers(self)
+        self._scaler_catcher = ScalerCatcher(optimizers, self._scaler_begins, self._scaler_ends)
+        self._scaler_catcher.install()
         if self._loaded is not None:
             state, self._loaded = self._loaded, None
             self.load_state_dict(state)
@@ -215,7 +218,9 @@ class Guard(Acting):
         if self._catcher is not None:
             self._catcher.remove()
             self._catcher = None
-        unwatch_scalers(self)
+        if self._scaler_catcher is not None:
+            self._scaler_catcher.remove()
+            self._scaler_catcher = None
         self._agreement.close()
         for ward in self._wards:
             ward.aside.put_back()
@@ -311,19 +316,16 @@ class Guard(Acting):
         self.counts = {**dict.fromkeys(COUNTED, 0), **state["counts"]}
         self._rollbacks = deque(state["rollbacks"])
 
-    def scaler_begins(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
-        """A GradScaler is about to step: see `scalers.py`."""
-        for ward in self._wards:
-            if ward.optimizer is optimizer:
-                ward.hook_ran = False
-                self._scaler = scaler
+    def _scaler_begins(self, scaler: torch.amp.GradScaler, number: int) -> None:
+        self._wards[number].hook_ran = False
+        self._scaler = scaler
 
-    def scaler_ended(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
-        """It has; on overflow it called no step of a non-fused optimizer."""
-        for ward in self._wards:
-            if ward.optimizer is optimizer and scaler.is_enabled() and not ward.hook_ran:
-                ward.steps += 1
-                self._scaler_skipped(ward)
+    def _scaler_ends(self, number: int) -> None:
+        """On overflow a scaler calls no step of an optimizer that is not fused."""
+        ward = self._wards[number]
+        if not ward.hook_ran:
+            ward.steps += 1
+            self._scaler_skipped(ward)
 
     def check(self, optimizers: Sequence[Optimizer]) -> None:
         """Raise ConfigError if one of them can't be guarded."""

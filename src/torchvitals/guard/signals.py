@@ -19,6 +19,7 @@ from torch import Tensor
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Backend
 from torchvitals.stats.readable import readable
+from torchvitals.stats.shards import locals_of, num_pieces
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -48,11 +49,10 @@ class Norms:
 
     def read(self, places: list[int], grads: Sequence[Tensor]) -> Reading:
         """Norms of these gradients, which belong to the parameters at `places`."""
-        sharded = [is_sharded(grad) for grad in grads]
         weights = None
-        if any(sharded):
+        if any(type(grad) is not Tensor for grad in grads):  # asked at every step: cheap
             weights = np.array([share_of(grad) for grad in grads])
-            grads = [local(grad) for grad in grads]
+            grads = locals_of(grads)
         if self._native and all(grad.is_cpu for grad in grads):
             return Reading(places, norms=self._by_kernel(grads), weights=weights)
         return Reading(places, device_norms=by_operators(grads), weights=weights)
@@ -91,33 +91,9 @@ def by_operators(grads: Sequence[Tensor]) -> Tensor:
     return torch.stack([norm for norm in norms if norm is not None])
 
 
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether it is a DTensor (asked without importing its module, which is slow)."""
-    return hasattr(tensor, "placements") and hasattr(tensor, "to_local")
-
-
-def local(tensor: Tensor) -> Tensor:
-    """This rank's part; a gradient whose ranks still hold parts of a sum is added up first."""
-    if not is_sharded(tensor):
-        return tensor
-    sharded: Any = tensor
-    if any(placement.is_partial() for placement in sharded.placements):
-        found: Tensor = sharded.full_tensor()
-        return found
-    part: Tensor = sharded.to_local()
-    return part
-
-
 def share_of(tensor: Tensor) -> float:
-    """What this rank's Σ g² counts in the sum over all ranks: 1 / the number of its copies."""
-    if not is_sharded(tensor):
-        return 1.0 / _world_size()
-    sharded: Any = tensor
-    copies = 1
-    for placement, size in zip(sharded.placements, sharded.device_mesh.shape, strict=True):
-        if not placement.is_shard():
-            copies *= size
-    return 1.0 / copies
+    """What this rank's Σ g² counts in the sum over all ranks: 1 / the ranks that hold its piece."""
+    return num_pieces(tensor) / _world_size()
 
 
 def _world_size() -> int:

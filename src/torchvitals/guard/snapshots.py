@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torchvitals.guard.signals import local
+from torchvitals.stats.shards import local
 
 
 @dataclass(slots=True)

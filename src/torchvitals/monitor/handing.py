@@ -152,7 +152,7 @@ class Handing(Noting):
         Gives the ranks whose copies are not the others', and notes them in the run. Nothing to
         compare in one process.
         """
-        together = self._ranks.gather_checks(self._replicas.checksums())
+        together = self._ranks.gather(self._replicas.checksums())
         found = drifts(together.value)
         if together.complete and self._ranks.is_writer and self._ranks.world_size > 1:
             self._note_replicas(self._steps.done, found)

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
@@ -46,18 +46,16 @@ from torchvitals.monitor.steps import Steps
 from torchvitals.monitor.wall import Wall
 from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER
 from torchvitals.probes.machine import MachineSampler
-from torchvitals.probes.scaler import ScalerCatcher
 from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.tree import Tree
 from torchvitals.record import ConfigError, Event, Finding, StopTraining, StoreError
 from torchvitals.stats.backend import Backend
 from torchvitals.stats.clipping import ClipCatcher
+from torchvitals.stats.scaler_calls import ScalerCatcher
 from torchvitals.store.history import History, open_run
 from torchvitals.store.writer import RunWriter
 
 log = logging.getLogger("torchvitals")
-
-Batch = TypeVar("Batch")
 
 
 class Monitor(Handing):
@@ -244,7 +242,6 @@ class Monitor(Handing):
             self._adoption.remove()
         self._handles.clear()
         if self._scalers is not None:
-            # Before the guard: its layer around GradScaler.step lies below ours.
             self._scalers.remove()
         if self.guard is not None:
             self.guard.detach()

@@ -40,7 +40,7 @@ log = logging.getLogger("torchvitals")
 TIMEOUT_S = 30.0
 WRITER = 0
 """The rank that writes the run."""
-LABELLED, SCALARS, NUMBERS, STEP, CHECKS = 1, 2, 3, 4, 5
+LABELLED, SCALARS, VALUES, STEP = 1, 2, 3, 4
 """What an exchange is about: ranks that meet in different ones must not read each other's bytes."""
 
 T = TypeVar("T")
@@ -137,24 +137,14 @@ class Ranks:
                 merged[name] = Total(before.sum + total, before.num + num)
         return Gathered(merged, complete=True)
 
-    def gather(self, numbers: Mapping[str, float]) -> Gathered[list[dict[str, float]]]:
-        """Each rank's numbers, on every rank, in the order of the ranks.
+    def gather(self, values: Mapping[str, T]) -> Gathered[list[dict[str, T]]]:
+        """Each rank's values (plain JSON), on every rank, in the order of the ranks.
 
         When not complete the list holds this rank's alone.
         """
-        own = {name: float(number) for name, number in numbers.items()}
-        received = self._exchange(NUMBERS, packed(own), everywhere=True)
+        received = self._exchange(VALUES, packed(dict(values)), everywhere=True)
         if received is None:
-            return Gathered([own], complete=False)
-        return Gathered([unpacked(payload)[0] for payload in received], complete=True)
-
-    def gather_checks(
-        self, checks: Mapping[str, tuple[str, int]]
-    ) -> Gathered[list[dict[str, tuple[str, int]]]]:
-        """Each rank's checksums, on every rank; when not complete, this rank's alone."""
-        received = self._exchange(CHECKS, packed(dict(checks)), everywhere=True)
-        if received is None:
-            return Gathered([dict(checks)], complete=False)
+            return Gathered([dict(values)], complete=False)
         return Gathered([unpacked(payload)[0] for payload in received], complete=True)
 
     def gather_step(self, payload: bytes, *, flags: int = 0) -> tuple[list[bytes] | None, int]:

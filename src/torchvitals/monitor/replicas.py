@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchvitals.probes.shards import is_dtensor, local, splits
+from torchvitals.stats.shards import is_dtensor, local, splits
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

@@ -37,12 +37,12 @@ from torchvitals.probes.probe import (
     stacked,
     to_float32,
 )
-from torchvitals.probes.shards import local
 from torchvitals.probes.tree import ModuleSite
 from torchvitals.probes.units import UnitCounters, UnitSnapshot, activity_floor, bounded_ends
 from torchvitals.record import MISSING, Key
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Activity, Backend, Measured
+from torchvitals.stats.shards import local
 
 if TYPE_CHECKING:
     from torchvitals.probes.in_graph import Window

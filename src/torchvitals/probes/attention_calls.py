@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchvitals.record import VitalsError
+from torchvitals.stats.swap import Swap
 
 _sdpa = torch._C._nn.scaled_dot_product_attention
 _current_graph_task_id = torch._C._current_graph_task_id
@@ -79,38 +80,6 @@ def leave(listener: Listener) -> None:
         if not _listeners:
             for swap in _swaps.values():
                 swap.remove()
-
-
-class Swap:
-    """A function of ours in the place of another.
-
-    Who stands on top of ours when it is removed keeps it: it then only passes calls on, and goes
-    when it is on top again.
-    """
-
-    def __init__(self, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
-        self._owner, self._name, self._around = owner, name, around
-        self._ours: Any = None
-
-    def install(self) -> None:
-        """Put ours on top. The same function as before where it can be: one less to compile."""
-        self.remove()
-        below = vars(self._owner)[self._name]
-        if self._ours is None or self._ours.__vitals_original__ is not below:
-            self._ours = self._around(below)
-            self._ours.__vitals_original__ = below
-        self._ours.__vitals_over__ = False
-        setattr(self._owner, self._name, self._ours)
-
-    def remove(self) -> None:
-        """Take ours away."""
-        if self._ours is not None:
-            self._ours.__vitals_over__ = True
-        top = found = vars(self._owner).get(self._name)
-        while getattr(top, "__vitals_over__", False):
-            top = top.__vitals_original__
-        if top is not found:
-            setattr(self._owner, self._name, top)
 
 
 def _install(classes: set[type]) -> None:

@@ -29,12 +29,13 @@ from torchvitals.probes.probe import (
     stat_keys,
     to_float32,
 )
-from torchvitals.probes.shards import Shards, is_dtensor
+from torchvitals.probes.shards import Shards
 from torchvitals.probes.stepping import Lines, Stepping
 from torchvitals.probes.tree import Subtrees, Tree
 from torchvitals.record import ROOT, Key
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Backend, Bins, Measured
+from torchvitals.stats.shards import is_dtensor
 
 OVERALL = ("clipped_norm", "clip_ratio", "clip_value")
 

@@ -27,7 +27,8 @@ from torch import Tensor
 from torch.jit import _builtins
 from torch.nn import functional
 
-from torchvitals.probes.attention_calls import Swap, is_plain
+from torchvitals.probes.attention_calls import is_plain
+from torchvitals.stats.swap import Swap
 
 _current_graph_task_id = torch._C._current_graph_task_id
 

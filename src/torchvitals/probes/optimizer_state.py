@@ -20,11 +20,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from torchvitals.probes.probe import Distributions, Notes, blank, to_float32
-from torchvitals.probes.shards import local, locals_of
 from torchvitals.probes.stepping import Stepping
 from torchvitals.probes.tree import Tree
 from torchvitals.record import Key
 from torchvitals.stats.sample import Plan, prepared
+from torchvitals.stats.shards import local, locals_of
 
 SAMPLE_SIZE = 128
 MOMENTS_EVERY = 4

@@ -1,4 +1,4 @@
-"""Sees `GradScaler.step()`: the scale it works with, and the steps it skips.
+"""The gradient scaler: the scale it works with, and the steps it skips.
 
     amp/scaler/scale      what this step's loss was multiplied with
     amp/scaler/skipped    1: a gradient was not finite, and the optimizer did not step
@@ -9,9 +9,8 @@ nothing. Fused optimizers are called, and skip on the device: that is read later
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -20,50 +19,8 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from torchvitals.probes.attention_calls import Swap
 from torchvitals.probes.probe import Distributions, Notes, blank
 from torchvitals.record import Key
-
-
-class ScalerCatcher:
-    """Calls `begin(scaler, optimizer's number)` and `end(number)` around each `scaler.step()`.
-
-    Neither may raise. A step that raised has no end.
-    """
-
-    def __init__(
-        self,
-        optimizers: Sequence[Optimizer],
-        begin: Callable[[GradScaler, int], None],
-        end: Callable[[int], None],
-    ) -> None:
-        self._numbers = {id(optimizer): number for number, optimizer in enumerate(optimizers)}
-        self._begin, self._end = begin, end
-        self._swap = Swap(GradScaler, "step", self._around)
-
-    def install(self) -> None:
-        """Start seeing."""
-        self._swap.install()
-
-    def remove(self) -> None:
-        """Stop seeing."""
-        self._swap.remove()
-
-    def _around(self, below: Callable[..., Any]) -> Callable[..., Any]:
-        catcher = self
-
-        @wraps(below)
-        def step(self: GradScaler, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            number = catcher._numbers.get(id(optimizer))
-            if number is None or ours.__vitals_over__ or not self.is_enabled():
-                return below(self, optimizer, *args, **kwargs)
-            catcher._begin(self, number)
-            out = below(self, optimizer, *args, **kwargs)
-            catcher._end(number)
-            return out
-
-        ours: Any = step
-        return step
 
 
 @dataclass(slots=True)

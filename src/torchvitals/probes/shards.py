@@ -10,54 +10,17 @@ A plain tensor is held whole by every rank (DDP): the writer measures it, nobody
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-T = TypeVar("T", bound=Tensor | None)
+from torchvitals.stats.shards import is_dtensor, local, num_pieces, splits
 
 WRITER = 0
 """The rank that the sums come together on."""
-
-
-def is_dtensor(tensor: Any) -> bool:
-    """Whether a tensor is spread over a mesh. Doesn't import torch.distributed.tensor."""
-    return hasattr(tensor, "_local_tensor") and hasattr(tensor, "placements")
-
-
-def splits(placement: Any) -> bool:
-    """Whether a dimension of the mesh cuts the tensor up (a strided shard is no `Shard`)."""
-    return not placement.is_replicate() and not placement.is_partial()
-
-
-def local(tensor: T) -> T:
-    """The piece of it that lies here; a plain tensor is all here."""
-    whole: Any = tensor
-    if not is_dtensor(tensor):
-        # The result of a collective that is still under way is a tensor of another class.
-        return whole.trigger_wait() if hasattr(whole, "trigger_wait") else tensor
-    if any(placement.is_partial() for placement in whole.placements):
-        # Its pieces are summands, not parts: no statistic of theirs is one of the whole.
-        whole = whole.redistribute(placements=_settled(whole))
-    found: T = local(whole._local_tensor)
-    return found
-
-
-def locals_of(tensors: Sequence[Any]) -> list[Any]:
-    """The pieces that lie here."""
-    return [local(tensor) for tensor in tensors]
-
-
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether other ranks hold other pieces of it."""
-    if not is_dtensor(tensor):
-        return False
-    placed: Any = tensor
-    sizes = placed.device_mesh.shape
-    return any(splits(p) and n > 1 for p, n in zip(placed.placements, sizes, strict=True))
 
 
 def counts_here(tensor: Tensor) -> bool:
@@ -85,7 +48,7 @@ class Shards:
         self._parameters = parameters
         self.any = any(map(is_dtensor, parameters))
         self.sharded: NDArray[np.bool_] = np.array(
-            [is_sharded(p) for p in parameters], dtype=np.bool_
+            [num_pieces(p) > 1 for p in parameters], dtype=np.bool_
         )
         self.counted: NDArray[np.bool_] = self.sharded & np.array(
             [counts_here(p) for p in parameters], dtype=np.bool_
@@ -123,9 +86,3 @@ def splits_features(parameters: Sequence[Tensor], modules: Sequence[torch.nn.Mod
         if sum(map(splits, placed.placements)) > (1 if id(parameter) in gathered else 0):
             return True
     return False
-
-
-def _settled(tensor: Any) -> list[Any]:
-    from torch.distributed.tensor import Replicate
-
-    return [Replicate() if p.is_partial() else p for p in tensor.placements]

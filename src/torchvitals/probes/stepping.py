@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from torchvitals.probes.shards import is_dtensor, locals_of
 from torchvitals.stats.backend import Backend
+from torchvitals.stats.shards import is_dtensor, locals_of
 
 _version = attrgetter("_version")
 

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchvitals.probes.probe import Distributions, Notes
-from torchvitals.probes.shards import is_dtensor
 from torchvitals.probes.sheet import Sheet
 from torchvitals.probes.spread import sample_rows
 from torchvitals.probes.tree import Tree
 from torchvitals.record import Key
+from torchvitals.stats.shards import is_dtensor
 
 MAX_ROWS = 4096
 ELEMENTS = 16

@@ -25,11 +25,11 @@ from torch.optim import Optimizer
 
 from torchvitals.probes.backward import BackwardCatcher
 from torchvitals.probes.probe import Distributions, Notes, blank
-from torchvitals.probes.shards import local
 from torchvitals.probes.spread import slices
 from torchvitals.probes.stepping import Stepping
 from torchvitals.probes.tree import Tree
 from torchvitals.record import ROOT, Key
+from torchvitals.stats.shards import local
 
 LOOKED_AT = 4
 """Parameters of an optimizer whose gradients are looked at when backward begins."""

@@ -16,7 +16,6 @@ class Fan:
     """A listener of the recorder."""
 
     name = "sinks"
-    urgent = False
     closes_last = True
     """What other listeners say while they close is heard."""
 
