@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,3 +23,15 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, for what writes `runs/` by default."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def no_hook_stays() -> Iterator[None]:
+    """A test that leaves a hook for all modules behind would change the tests after it."""
+    yield
+    if "torch" in sys.modules:
+        from torch.nn.modules import module
+
+        if module._has_any_global_hook():  # type: ignore[no-untyped-call]
+            gc.collect()  # a monitor that a test dropped takes its hooks with it
+            assert not module._has_any_global_hook()  # type: ignore[no-untyped-call]

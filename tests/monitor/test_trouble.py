@@ -162,12 +162,22 @@ SCRIPT = """
 """
 
 
-def run_script(tmp_path, ending, **options):
-    code = textwrap.dedent(SCRIPT) + textwrap.dedent(ending)
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120,
-        check=False, env={**os.environ, "TORCHVITALS_STRICT": "0"}, **options,
+def run_script(tmp_path, ending):
+    """Run it to its end; if it hangs, the test shows where all its processes stand."""
+    code = "import faulthandler, signal\nfaulthandler.register(signal.SIGUSR1, all_threads=True)\n"
+    code += textwrap.dedent(SCRIPT) + textwrap.dedent(ending)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env={**os.environ, "TORCHVITALS_STRICT": "0"}, start_new_session=True,
     )  # fmt: skip
+    try:
+        output, errors = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGUSR1)
+        time.sleep(2)
+        os.killpg(process.pid, signal.SIGKILL)
+        raise AssertionError(f"hangs: {process.communicate()[1]}") from None
+    return subprocess.CompletedProcess(code, process.returncode, output, errors)
 
 
 @pytest.mark.parametrize(

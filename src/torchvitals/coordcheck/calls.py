@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakMethod, finalize
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_modules
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._pytree import tree_map_only
 from torch.utils.hooks import RemovableHandle
@@ -61,15 +63,16 @@ class Recorder:
     def open(self) -> None:
         """Start seeing calls."""
         if not self._handles:
+            # A recorder that is dropped while it is open takes its hooks with it.
             self._handles = [
-                register_module_forward_pre_hook(self._before),
-                register_module_forward_hook(self._after, with_kwargs=True),
+                register_module_forward_pre_hook(_weakly(self._before)),
+                register_module_forward_hook(_weakly(self._after), with_kwargs=True),
             ]
+            finalize(self, _remove, self._handles)
 
     def close(self) -> None:
         """Stop seeing calls, and forget them."""
-        for handle in self._handles:
-            handle.remove()
+        _remove(self._handles)
         self._handles = []
         self._settled.clear()
         self.forget()
@@ -93,17 +96,13 @@ class Recorder:
 
     def _before(self, module: nn.Module, args: Any) -> None:
         # Activation checkpointing runs the forward again inside the backward pass: not counted.
-        if torch.compiler.is_compiling() or module not in self._wanted():
-            return
-        if _current_graph_task_id() != -1:
+        if module not in self._wanted() or _current_graph_task_id() != -1:
             return
         call = Call(training=module.training, settled=module in self._settled, given=args)
         call.args = self._keep(call, args)
         self._under_way.setdefault(module, []).append(call)
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
         waiting = self._under_way.get(module)
         if not waiting or _current_graph_task_id() != -1:
             return
@@ -134,3 +133,24 @@ class Recorder:
         if known is None or known[1] != version or version == -1:
             known = self._copies[place] = (tensor, version, tensor.clone())
         return known[2]
+
+
+def _weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """Calls the method as long as its object lives."""
+    found = WeakMethod(method)
+
+    def call(*args: Any) -> None:
+        if torch.compiler.is_compiling():  # in a graph that is being compiled this is all
+            return
+        living = found()
+        if living is not None:
+            living(*args)
+
+    return call
+
+
+def _remove(handles: list[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()
+        # PyTorch forgets this one, and would warn of hooks for all modules ever after.
+        torch_modules._global_forward_hooks_with_kwargs.pop(handle.id, None)
