@@ -436,6 +436,16 @@ class TestSampler:
         assert all(isinstance(value, float) for value in samples[2].values())
         assert sampler.latest
 
+    def test_the_first_samples_come_faster(self):
+        sampler, age_s, ages = MachineSampler(), 0.0, []
+        while age_s < 60:
+            ages.append(age_s)
+            age_s += sampler.interval_s(age_s)
+        assert sum(age < 2 for age in ages) == 8
+        assert sum(age < 10 for age in ages) > 30
+        assert sampler.interval_s(32) == sampler.interval_s(1e6) == 2
+        assert MachineSampler(interval_s=0.1).interval_s(0) == 0.1
+
     def test_closing_is_quick_and_final(self, sampler_of):
         sampled = threading.Event()
         sampler = sampler_of(lambda _: sampled.set(), interval_s=3600, sources=[])

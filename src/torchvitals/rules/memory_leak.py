@@ -43,7 +43,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         if found is not None:
             return found
     if short:
-        raise NotChecked(f"needs {limits.leak_samples} samples of the memory, two seconds apart")
+        raise NotChecked(f"needs {limits.leak_samples} samples of the memory")
     return None
 
 
