@@ -151,6 +151,10 @@ def test_attention_blown_up_by_large_steps_is_blamed_on_the_rate(tmp_path: Path)
     builder.each("update/{}/ratio", lambda t: 0.3 if t < 10 else 0.02)
     builder["attention/attn.head_0/max_logit"] = lambda t: 3.0 * t
     assert builder.check("lr_too_high") is not None
+    builder = RunBuilder(tmp_path / "shoved")
+    builder.each("update/{}/ratio", lambda t: 0.3 if t < 2 else 0.02)
+    builder["attention/attn.head_0/max_logit"] = lambda t: 3.0 * t
+    assert builder.check("lr_too_high") is not None
 
 
 def test_recommended_rates_lead_to_healthy_steps(tmp_path: Path) -> None:
@@ -204,6 +208,53 @@ def test_decay_that_forgets_is_told_though_norms_hold(tmp_path: Path) -> None:
         builder.each("update/{}/ratio", 5e-3)
         builder["optimizer/group0/lr"] = 3e-3
         assert (builder.check("over_regularised") is not None) is told
+
+
+def test_gradients_that_went_away_are_not_the_decays_fault(tmp_path: Path) -> None:
+    for first, told in ((1.0, False), (1e-9, True)):
+        builder = RunBuilder(tmp_path / str(first), optimizer="SGD")
+        builder["optimizer/group0/weight_decay"] = 5e-4
+        builder.each("parameter/{}/norm", lambda t: 6.0 * 0.97**t)
+        builder.each("gradient/{}/norm", lambda t, first=first: first if t < 4 else 1e-20)
+        assert (builder.check("over_regularised") is not None) is told
+
+
+def test_at_the_end_of_a_schedule_no_layer_is_frozen(tmp_path: Path) -> None:
+    for others, told in ((1e-3, True), (1e-8, False)):
+        builder = RunBuilder(tmp_path / str(others))
+        builder.each("update/{}/ratio", others)
+        builder["update/layers.1.weight/ratio"] = 0.0
+        assert (builder.check("frozen_layer") is not None) is told
+
+
+def test_idle_steps_of_a_run_that_learns_are_a_warning(tmp_path: Path) -> None:
+    for name, loss, severity in (
+        ("learns", lambda t: 2.3 * 0.97**t, "warning"),
+        ("does not", lambda t: 2.3 + 0.01 * (t % 2), "error"),
+    ):
+        builder = RunBuilder(tmp_path / name)
+        builder["loss"] = loss
+        builder[f"gradient/{ROOT}/num_backward"] = lambda t: None if t < 4 else float(t % 2)
+        builder[f"gradient/{ROOT}/norm"] = lambda t: None if t < 4 else 0.6 * (t % 2)
+        found = builder.check("no_effective_step")
+        assert found is not None
+        assert found.severity == severity
+        assert found.first_step == 1
+
+
+def test_a_loss_that_need_not_fall_makes_large_steps_a_warning(tmp_path: Path) -> None:
+    for size, slope, severity in (
+        (0.06, 0.3, "warning"),
+        (0.06, 2.0, "error"),
+        (0.5, 0.3, "error"),
+    ):
+        builder = RunBuilder(tmp_path / f"{size} {slope}")
+        builder.each("update/{}/ratio", size)
+        builder["loss"] = lambda t: 2.3 + 0.05 * (t % 3)
+        builder[f"gradient/{ROOT}/norm"] = lambda t, slope=slope: 1.0 if t < 10 else slope
+        found = builder.check("lr_too_high")
+        assert found is not None
+        assert found.severity == severity
 
 
 def test_training_known_by_heart_is_overfitting_without_a_minimum(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ SHOCKS = {"gradient_spike": "gradient_shock", "loss_spike": "loss_shock"}
 
 GIVES_UP = ("dead_units", "dormant_units", "rank_collapse", "input_ignored", "saturation",
             "attention_collapse", "frozen_layer", "vanishing_gradients")  # fmt: skip
-LATE = 0.3
+LATE = 0.1
 """What sets in after this part of a run that never learned is not the reason why."""
 
 _PLACE = {name: at for at, name in enumerate(ORDER)}

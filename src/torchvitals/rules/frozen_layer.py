@@ -27,6 +27,9 @@ TITLE = "frozen layer"
 NEEDS = ("update/ratio",)
 CHEAP = True
 
+CREEPING = 1e-7
+"""An update ratio that changes no bit of most float32 weights."""
+
 
 def check(run: Run, limits: Thresholds) -> Finding | None:
     """Layers whose last checks all found no change."""
@@ -46,6 +49,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     sites = [site for site in sites if site not in idle]
     if not sites or len(sites) >= 0.9 * len(ratios.sites):
         return None  # everything: no_effective_step
+    if float(np.nanmedian(values[-1])) < CREEPING:
+        return None  # the end of a schedule: all steps are below the last bit of a weight
     sites.sort(key=run.model.depth)
     slopes = run.table("gradient", "norm")
     pushed = [site for site in sites if (slopes.line(site).last(patience) > 0).any()]

@@ -39,8 +39,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     if len(loss) < limits.lr_high_points or not sizes:
         raise NotChecked(f"needs {limits.lr_high_points} losses and measured updates")
     early, now = early_size(run), size_now(run)
-    # Adam's first steps are the largest relative to weights that then grow out of proportion.
-    opening = float(np.max(sizes.values[:3]))
+    opening = _opening(run)
     largest = max(early, now, opening)
     if max(early, opening) <= limits.lr_high_ratio and _calm(run, limits):
         return None  # the same rate was fine before: something else made the steps large
@@ -55,10 +54,12 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     first = int(above[0]) if len(above) else run.first_step
     norm = run.root("gradient", "norm").finite
     grown = float(norm.values[-8:].mean() / max(np.median(norm.values[:8]), 1e-30)) if norm else 1.0
+    # A loss that need not fall (reinforcement learning) stays where it began in good health too.
+    mild = weight < 1.0 and largest < 3.0 * limits.lr_high_ratio and grown < 1.0
     return finding(
         __name__,
         run,
-        severity=ERROR if weight >= 0.8 else WARNING,
+        severity=ERROR if weight >= 0.8 and not mild else WARNING,
         sites=[ROOT],
         first_step=first,
         evidence=[
@@ -146,6 +147,7 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
     settled = loss.direction.word in {"flat", "rising"} and run.lr_now > 0.3 * run.lr_peak
     huge = early_size(run) > 3.0 * limits.lr_high_ratio
     grown, logits = weight_growth(run), _attention_growth(run, limits)
+    shove = _opening(run)
     signs = (
         (
             now > limits.lr_high_rise * start,
@@ -187,12 +189,18 @@ def _trouble(run: Run, limits: Thresholds) -> tuple[str | None, float]:
             0.5,
         ),
         (
-            logits > limits.attention_logit and early_size(run) > limits.lr_high_ratio,
+            logits > limits.attention_logit
+            and (early_size(run) > limits.lr_high_ratio or shove > 3.0 * limits.lr_high_ratio),
             f"attention logits have grown to {num(logits)}",
             0.6,
         ),
     )
     return next(((text, weight) for holds, text, weight in signs if holds), (None, 0.0))
+
+
+def _opening(run: Run) -> float:
+    """The largest of the first steps: Adam's are, of weights that then grow out of proportion."""
+    return float(np.max(step_sizes(run).values[:3]))
 
 
 def _attention_growth(run: Run, limits: Thresholds) -> float:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchvitals.record import ROOT, Finding, Key
-from torchvitals.rules.rule import ERROR, NotChecked, cause, evidence, finding
+from torchvitals.rules.rule import ERROR, WARNING, NotChecked, cause, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import share
 from torchvitals.rules.thresholds import Thresholds
@@ -29,6 +29,9 @@ CHEAP = True
 
 ANNEALED = 1e-4
 """Steps at less than this share of the highest rate are not counted."""
+
+MOST = 0.9
+"""Share of idle steps above which a falling loss is no comfort."""
 
 
 def check(run: Run, limits: Thresholds) -> Finding | None:
@@ -142,12 +145,16 @@ def _idle(run: Run, limits: Thresholds) -> Finding | None:
     part = len(idle) / len(passes)
     if len(idle) < limits.wiring_checks - 1 or part < limits.idle_share:
         return None
+    # Before the first backward pass of all there is no count of them.
+    unseen = run.monitored[run.monitored < passes.steps[0]]
+    first = int(unseen[0]) if len(unseen) else int(idle[0])
+    learns = part < MOST and run.loss.falls and run.loss.fallen > 0.5
     return finding(
         __name__,
         run,
-        severity=ERROR,
+        severity=WARNING if learns else ERROR,
         sites=[ROOT],
-        first_step=int(idle[0]),
+        first_step=first,
         evidence=[
             evidence(
                 f"{share(part)} of the monitored steps had no backward pass and no gradient",

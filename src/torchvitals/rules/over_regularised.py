@@ -5,9 +5,9 @@
 **Why it hurts**: the weights are pulled to zero; the model forgets faster than it learns.
 
 **Judged by** the decay's share of the update (lr · λ, or λ‖w‖ against ‖g‖ where decay is part of
-the gradient): above half of it, with norms that shrank to less than half; or, where decay is
-decoupled, one that takes more than 0.5 % of every weight in each step (it forgets what it learned
-200 steps ago) while the loss is above a tenth of its start.
+the gradient, which may have been larger at first): above half of it, with norms that shrank to
+less than half; or, where decay is decoupled, one that takes more than 0.5 % of every weight in each
+step (it forgets what it learned 200 steps ago) while the loss is above a tenth of its start.
 
 **Known false alarms**: a strong decay that is balanced by the gradient keeps norms steady, which
 is healthy.
@@ -21,6 +21,7 @@ from torchvitals.record import Finding, Key
 from torchvitals.rules.rule import ERROR, WARNING, NotChecked, cause, changed, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num, share
+from torchvitals.rules.table import Array, Table
 from torchvitals.rules.thresholds import Thresholds
 
 TITLE = "over-regularised"
@@ -29,6 +30,9 @@ NEEDS = ("parameter/norm", "optimizer/weight_decay")
 
 LEARNED = 0.9
 """Share of the loss that must be gone for a strong decay to be none of our business."""
+
+EARLY = 3
+"""Looks at the beginning of a run, in which gradients show what they are like."""
 
 DECOUPLED = ("AdamW", "Lion", "Muon", "Adafactor")
 
@@ -59,8 +63,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     else:
         slopes = run.weights("gradient", "norm")
         both = norms.pick(slopes.sites)
+        # Gradients that were there at first and went away have another reason.
         share_of = (
-            decay * both.typical(8) / np.maximum(slopes.typical(8), 1e-30)
+            decay * both.typical(8) / np.maximum(_at_their_best(slopes), 1e-30)
             if slopes and both.sites == slopes.sites
             else None
         )
@@ -81,7 +86,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     worst = float(np.median([part[site] for site in sites]))
     left = float(np.nanmedian(shrunk))
     target = nice(decay * 0.1 / max(worst, 1.0)) if worst > 1 else nice(decay / 30)
-    target = min(target, 0.1)
+    target = min(max(target, 1e-6), 0.1)
     stuck = run.loss.falls and run.loss.fallen < 0.5
     return finding(
         __name__,
@@ -128,3 +133,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         change=changed("weight_decay", decay, target),
         confidence=0.9,
     )
+
+
+def _at_their_best(slopes: Table) -> Array:
+    """How large each gradient is, or was in the first looks if it was larger then."""
+    return np.fmax(slopes.typical(8), np.fmax.reduce(slopes.values[:EARLY], axis=0))
