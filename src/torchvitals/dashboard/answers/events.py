@@ -6,8 +6,8 @@ import re
 from typing import Any, Final
 
 from torchvitals.dashboard.answers.depth import in_depth_order
-from torchvitals.dashboard.desk import Body, Question
 from torchvitals.dashboard.findings import findings_of, source_of
+from torchvitals.dashboard.question import Body, Question
 from torchvitals.views.layers import measured_step
 
 EVENT_ARGUMENTS: Final = ("kind",)

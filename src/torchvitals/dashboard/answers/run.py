@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from torchvitals.dashboard.answers.axes import known_axes
 from torchvitals.dashboard.answers.depth import in_depth_order
-from torchvitals.dashboard.desk import Body, Question
+from torchvitals.dashboard.question import Body, Question
 from torchvitals.record import RunInfo
 from torchvitals.store import History
 from torchvitals.views.limits import EXPLODING, RATIO_HIGH, RATIO_LOW, VANISHING

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from torchvitals.dashboard.desk import version_of
 from torchvitals.dashboard.findings import known_findings
 from torchvitals.dashboard.frames import listed
+from torchvitals.dashboard.question import version_of
 from torchvitals.dashboard.shelf import Shelf
 from torchvitals.record import VitalsError
 from torchvitals.store import History
