@@ -17,25 +17,38 @@ FROZEN = f"{FAULTY}.weight"
 def test_a_finding_opens_its_evidence(visit: Visit) -> None:
     visit.go("findings", "gpt-frozen")
     page = visit.page
-    item = page.get_by_role("list", name="Findings").get_by_role("button")
-    expect(item).to_contain_text("Frozen layer")
+    (stored,) = [
+        one
+        for one in visit.server.ask(f"runs/{visit.server.id('gpt-frozen')}/findings")["findings"]
+        if one["name"] == "frozen_layer"
+    ]
+    item = page.get_by_role("list", name="Findings").get_by_role("button", name="Frozen layer")
+    expect(item).to_contain_text(FROZEN)
     item.click()
     finding = page.get_by_role("article", name="Frozen layer")
-    expect(finding).to_contain_text("have not changed since step 1")
-    expect(finding).to_contain_text("Give group 1 the learning rate of its neighbours")
-    expect(finding).to_contain_text("Its parameter group has learning rate 0")
-    expect(finding).to_contain_text("93 %")
-    # The series, with the limit, is there as a chart.
+    for text in (stored["explanation"], stored["fix"], "their parameter group has lr 0", "90 %"):
+        expect(finding).to_contain_text(text)
+    # The series, with the limit and the step, is there as a chart.
     chart = finding.get_by_role("img", name=re.compile(rf"update.{FROZEN}.ratio.*limit 10⁻¹²"))
     expect(chart).to_be_visible()
     expect(chart.locator("canvas")).to_be_visible()
-    # The layers involved open, and so do the symptoms.
+    # The layers involved open.
     finding.get_by_role("button", name=re.compile(re.escape(f"{FAULTY}.bias"))).click()
     expect(page.get_by_role("dialog")).to_contain_text(f"{FAULTY}.bias")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    finding.get_by_role("button", name=re.compile("Uneven updates")).click()
-    expect(finding).to_contain_text("the other half stands still")
+
+
+def test_what_follows_from_a_finding_stands_below_it(visit: Visit) -> None:
+    visit.go("findings", "gpt-hot")
+    finding = visit.page.get_by_role("article", name="LR too high")
+    expect(finding).to_contain_text("The steps are too large for this model.")
+    symptom = finding.get_by_role("button", name=re.compile("Attention logits"))
+    expect(symptom).to_have_attribute("aria-expanded", "false")
+    symptom.click()
+    expect(symptom).to_have_attribute("aria-expanded", "true")
+    chart = finding.get_by_role("img", name=re.compile("max_logit"))
+    expect(chart.first).to_be_visible()
 
 
 def test_the_heatmap_reads_out_and_opens(visit: Visit) -> None:

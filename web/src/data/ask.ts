@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { useStore } from "../state/store";
 import { readFrame, type Frame } from "./frame";
 import { connection, connections, listVersion, useNow } from "./live";
+import { answerOf, isReport } from "./recorded";
 import type { Run, RunList } from "./types";
 
 export interface Answer<T> {
@@ -45,8 +46,19 @@ async function fetched(url: string, signal: AbortSignal): Promise<Response> {
   throw new Refused(text);
 }
 
-const json = async (response: Response): Promise<unknown> => response.json();
-const frame = async (response: Response): Promise<unknown> => readFrame(await response.arrayBuffer());
+type Reader = (response: Response) => Promise<unknown>;
+const json: Reader = async (response) => response.json();
+const frame: Reader = async (response) => readFrame(await response.arrayBuffer());
+
+/** From the server, or in a report from the page itself. */
+async function answered(url: string, read: Reader, signal: AbortSignal): Promise<unknown> {
+  if (!isReport()) return read(await fetched(url, signal));
+  try {
+    return answerOf(url);
+  } catch (error) {
+    throw new Refused((error as Error).message);
+  }
+}
 
 interface Kept {
   version: string;
@@ -66,7 +78,7 @@ function keep(url: string, one: Kept): void {
 
 function useAnswer<T>(
   url: string | null,
-  read: (response: Response) => Promise<unknown>,
+  read: Reader,
   version: string,
   visible: boolean,
 ): Answer<T> {
@@ -84,7 +96,7 @@ function useAnswer<T>(
     const go = async (): Promise<void> => {
       asked.current = { url, mark, at: performance.now() };
       try {
-        const value = await read(await fetched(url, abort.signal));
+        const value = await answered(url, read, abort.signal);
         keep(url, { version: mark, value });
         setAnswer({ url, value: value as T });
       } catch (error) {
@@ -141,5 +153,5 @@ export function useRuns(visible = true): Answer<RunList> {
 
 /** One question outside of a component's life: a frame of each of several runs. */
 export async function askFrame<H>(run: string, what: string, given: Arguments, signal: AbortSignal): Promise<Frame<H>> {
-  return (await frame(await fetched(address(runPath(run, what), given), signal))) as Frame<H>;
+  return (await answered(address(runPath(run, what), given), frame, signal)) as Frame<H>;
 }

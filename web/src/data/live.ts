@@ -1,6 +1,7 @@
 // Server-sent events: which version each run has now, and whether the server is there.
 
 import { store, useStore } from "../state/store";
+import { isReport } from "./recorded";
 import type { Status } from "./types";
 
 export interface Now {
@@ -20,9 +21,9 @@ const nows = store<Readonly<Record<string, Now>>>({});
 
 let source: EventSource | null = null;
 let timer: ReturnType<typeof setTimeout> | undefined;
-/** Begin to listen; once is enough. */
+/** Begin to listen; once is enough. A report has nobody to listen to. */
 export function listen(): void {
-  if (!source) open();
+  if (!source && !isReport()) open();
 }
 
 function open(): void {
