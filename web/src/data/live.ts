@@ -14,8 +14,9 @@ export interface Now {
 export type Connection = "connecting" | "live" | "lost" | "refused";
 
 export const connection = store<Connection>("connecting");
-/** Counts connections: what failed while the server was away is asked again. */
+/** Counts connections after the first: what failed while the server was away is asked again. */
 export const connections = store(0);
+let opened = false;
 export const listVersion = store("");
 const nows = store<Readonly<Record<string, Now>>>({});
 
@@ -33,7 +34,8 @@ function open(): void {
   source = new EventSource("api/live");
   source.onopen = () => {
     connection.set("live");
-    connections.set(connections.get() + 1);
+    if (opened) connections.set(connections.get() + 1);
+    opened = true;
   };
   source.onerror = () => {
     if (connection.get() !== "refused") connection.set("lost");
