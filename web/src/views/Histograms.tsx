@@ -5,7 +5,7 @@ import { useFrame } from "../data/ask";
 import type { HistogramHeader } from "../data/types";
 import { SEQUENTIAL } from "../draw/colours";
 import { grouped, number, percent } from "../draw/numbers";
-import { saveHeatSvg, savePng } from "../draw/save";
+import { saveCanvas } from "../draw/save";
 import { niceSplits } from "../draw/scale";
 import { signedAxis, spaced } from "../draw/signed";
 import { Card } from "../parts/Card";
@@ -104,7 +104,7 @@ export function Histograms({ run, kind, site, mode, height = 300, title }: { run
   return (
     <div ref={element} class="chart">
       <Card title={name} note={mode === "heat" ? "share of elements in each bin" : mode === "fan" ? "min, p1, p5, p25, median, p75, p95, p99, max" : undefined}
-        save={there ? { PNG: () => canvas.current && savePng(canvas.current, `${kind} ${site}`), SVG: () => canvas.current && saveHeatSvg(canvas.current, `${kind} ${site}`) } : undefined}>
+        save={there ? saveCanvas(() => canvas.current, `${kind} ${site}`) : undefined}>
         {error ? <Problem text={error} /> : !there ? (loading || !visible || !value ? <Loading what="Loading histograms" height={height} asleep={!visible} /> : <Empty title="No histograms yet" />) : (
           <div class="histogram" ref={host} onPointerLeave={() => setSpot(null)}>
             <canvas

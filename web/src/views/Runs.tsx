@@ -7,7 +7,7 @@ import { allKeys } from "../data/key";
 import { toNumber, type Axis, type Run, type RunLine, type Spark } from "../data/types";
 import { lineColour } from "../draw/palette";
 import { ago, duration, grouped, number, words } from "../draw/numbers";
-import { Bar, pattern, Smoothing, TextField, Toggle } from "../parts/controls";
+import { AlignedBy, Bar, pattern, Smoothing, TextField, useAlign } from "../parts/controls";
 import { SeverityIcon, StatusBadge } from "../parts/icons";
 import { SeriesChart, type ChartRun } from "../parts/SeriesChart";
 import { Empty, Loading } from "../parts/states";
@@ -102,7 +102,7 @@ const KEYS = ["eval/val/loss", "gradient/[root module]/norm", "summary/update_ra
 
 function Compare({ runs, axes, run, all }: { runs: readonly ChartRun[]; axes: readonly Axis[]; run: Run; all: readonly RunLine[] }) {
   const { settings } = usePlace();
-  const align = (axes.includes(settings["align"] as Axis) ? settings["align"] : "step") as Axis;
+  const align = useAlign(axes);
   const search = settings["compare"] ?? "";
   const { test, problem } = pattern(search);
   const keys = useMemo(() => {
@@ -111,12 +111,11 @@ function Compare({ runs, axes, run, all }: { runs: readonly ChartRun[]; axes: re
     const wanted = [run.loss_key ?? "loss", ...KEYS];
     return wanted.filter((key) => there.includes(key));
   }, [run.columns, run.loss_key, search]);
-  const names: Record<string, string> = { step: "steps", time: "time", tokens: "tokens", samples: "samples" };
   return (
     <section aria-label="Comparison">
       <h2 class="section">Compared</h2>
       <Bar>
-        <Toggle label="Aligned by" value={align} options={axes.map((axis) => [axis, names[axis] ?? axis] as const)} onChange={(next) => set({ align: next === "step" ? "" : next })} />
+        <AlignedBy axes={axes} />
         <TextField label="Series" value={search} placeholder="regular expression; empty: the most telling" onInput={(text) => set({ compare: text })} problem={problem} />
         <Smoothing />
       </Bar>
