@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Error, Request, expect
 
 QUIET = """() => {
     const seen = (one) => one.getBoundingClientRect().top < innerHeight;
-    return !document.querySelector(".loading")
+    return !document.querySelector(".loading, [aria-busy=true]")
         && ![...document.querySelectorAll(".asleep")].some(seen);
 }"""
 """In the browser: everything that can be seen is there."""

@@ -57,6 +57,8 @@ export interface SeriesChartProps {
   note?: string;
   plain?: boolean;
   steady?: boolean;
+  /** The runs are named elsewhere. */
+  unnamed?: boolean;
 }
 
 export function linesOf(frames: readonly (Frame<SeriesHeader> | undefined)[], runs: readonly ChartRun[], labels: Readonly<Record<string, string>> = {}): Line[] {
@@ -123,7 +125,7 @@ export function SeriesChart(props: SeriesChartProps) {
   const label: ReturnType<typeof labelOf> = !props.title && keys.length === 1 ? labelOf(keys[0]!) : { title: name };
   const format = unitOf(keys[0] ?? "");
   const error = errors.find(Boolean) ?? frames.flatMap((frame) => frame?.header.series ?? []).find((one) => one.error)?.error;
-  const legend = runs.length > 1 && keys.length > 1 ? (
+  const legend = props.unnamed && keys.length === 1 ? null : runs.length > 1 && keys.length > 1 ? (
     <ul class="legend" aria-label="Lines">
       {runs.map((run) => <li key={run.id}><span class="swatch" style={{ background: run.colour }} />{run.title}</li>)}
       <li class="quiet">dashed: {labels?.[keys[1]!] ?? titleOf(keys[1]!)}</li>

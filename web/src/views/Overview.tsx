@@ -29,7 +29,7 @@ export function OverviewView() {
   const { run, runs, alone, marks } = useCurrent();
   const [pins] = usePins();
   const axis = useAlign(runs.length > 1 ? run.axes : ["step"]);
-  const { value } = useFrame<SeriesHeader>(run.id, "overview", { points: 2 });
+  const { value, loading } = useFrame<SeriesHeader>(run.id, "overview", { points: 2 });
   const status = value?.header.status;
   const loss = useMemo(() => lastOf(value, run.loss_key), [value, run.loss_key]);
   const charts = useMemo(() => chosen(run), [run.columns, run.loss_key]);
@@ -37,7 +37,7 @@ export function OverviewView() {
   return (
     <div class="view">
       <h1 class="hidden">Overview</h1>
-      <Facts run={run} status={status} loss={loss} />
+      <Facts run={run} status={status} loss={loss} busy={loading && !value} />
       {pinned.length > 0 && (
         <section aria-label="Pinned">
           <h2 class="section">Pinned</h2>
@@ -70,7 +70,7 @@ function lastOf(frame: { header: SeriesHeader; arrays: Record<string, ArrayLike<
   return values?.[values.length - 1];
 }
 
-function Facts({ run, status, loss }: { run: Run; status: OverviewStatus | undefined; loss: number | undefined }) {
+function Facts({ run, status, loss, busy }: { run: Run; status: OverviewStatus | undefined; loss: number | undefined; busy: boolean }) {
   const frac = status?.frac ?? (run.total_steps && run.last_step ? run.last_step / run.total_steps : null);
   const memory = Object.entries(status?.memory ?? {}).find(([name, value]) => typeof value === "number" && /bytes/.test(name));
   const facts: [string, string, string?][] = [
@@ -84,7 +84,7 @@ function Facts({ run, status, loss }: { run: Run; status: OverviewStatus | undef
   if (memory) facts.push(["Memory", bytes(memory[1] as number)]);
   if (status?.schedule) facts.push(["Schedule", status.schedule]);
   return (
-    <section class="facts" aria-label="Now">
+    <section class="facts" aria-label="Now" aria-busy={busy}>
       {frac !== null && frac !== undefined && (
         <div class="progress" role="progressbar" aria-label="Progress" aria-valuenow={Math.round(frac * 100)} aria-valuemin={0} aria-valuemax={100}><i style={{ width: `${Math.min(frac, 1) * 100}%` }} /></div>
       )}

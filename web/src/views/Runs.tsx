@@ -122,7 +122,7 @@ function Compare({ runs, axes, run, all }: { runs: readonly ChartRun[]; axes: re
       <ul class="legend big">
         {runs.map((one) => <li key={one.id}><span class="swatch" style={{ background: one.colour }} />{one.title}</li>)}
       </ul>
-      {keys.length ? <div class="grid">{keys.map((key) => <SeriesChart key={key + align} runs={runs} keys={[key]} axis={align} />)}</div> : <Empty title="No series matches">{search}</Empty>}
+      {keys.length ? <div class="grid">{keys.map((key) => <SeriesChart key={key + align} runs={runs} keys={[key]} axis={align} unnamed />)}</div> : <Empty title="No series matches">{search}</Empty>}
       <h2 class="section">What differs in their settings</h2>
       <Differences runs={runs} all={all} />
     </section>

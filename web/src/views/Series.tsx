@@ -40,6 +40,11 @@ export function SeriesView() {
         <Smoothing />
         <span class="figure count" role="status">{grouped(found.length)} of {grouped(all.length)} series</span>
       </Bar>
+      {runs.length > 1 && (
+        <ul class="legend big" aria-label="Runs">
+          {runs.map((one) => <li key={one.id}><span class="swatch" style={{ background: one.colour }} />{one.title}</li>)}
+        </ul>
+      )}
       {search === "" && (
         <div class="chips" role="group" aria-label="Kinds">
           {groups.map(([kind, count]) => (
@@ -50,7 +55,7 @@ export function SeriesView() {
       {pinned.length > 0 && (
         <section aria-label="Pinned">
           <h2 class="section">Pinned</h2>
-          <div class="grid">{pinned.map((key) => <SeriesChart key={key} runs={runs} keys={[key]} axis={axis} marks={marks} height={140} />)}</div>
+          <div class="grid">{pinned.map((key) => <SeriesChart key={key} runs={runs} keys={[key]} axis={axis} marks={marks} height={140} unnamed />)}</div>
         </section>
       )}
       {pinned.length > 0 && <h2 class="section">Found</h2>}
@@ -58,7 +63,7 @@ export function SeriesView() {
         <div class="grid three">
           {found.slice(0, shown).map((key) => {
             const { kind, stat } = parseKey(key, run.columns);
-            return <SeriesChart key={key} runs={runs} keys={[key]} axis={axis} marks={marks} height={130} band={run.healthy[`${kind}/${stat}`]} />;
+            return <SeriesChart key={key} runs={runs} keys={[key]} axis={axis} marks={marks} height={130} unnamed band={run.healthy[`${kind}/${stat}`]} />;
           })}
         </div>
       ) : <Empty title="No series matches">{search}</Empty>}
