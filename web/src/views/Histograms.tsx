@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useFrame } from "../data/ask";
 import type { HistogramHeader } from "../data/types";
 import { SEQUENTIAL } from "../draw/colours";
+import { lookOf, type Mark } from "../draw/marks";
 import { grouped, number, percent } from "../draw/numbers";
 import { saveCanvas } from "../draw/save";
 import { niceSplits } from "../draw/scale";
@@ -12,6 +13,7 @@ import { Card } from "../parts/Card";
 import { useRange } from "../parts/SeriesChart";
 import { Empty, Loading, Problem } from "../parts/states";
 import { useVisible } from "../parts/visible";
+import { useCurrent } from "../state/current";
 import { colour as css, useTheme } from "../state/theme";
 
 export type Mode = "heat" | "ridge" | "fan";
@@ -23,6 +25,8 @@ const FAN: readonly (readonly [number, number, number])[] = [[0, 8, 0.1], [1, 7,
 
 export function Histograms({ run, kind, site, mode, height = 300, title }: { run: string; kind: string; site: string; mode: Mode; height?: number; title?: string }) {
   const theme = useTheme();
+  const current = useCurrent();
+  const seen = current.run.id === run ? current.marks : NO_MARKS;
   const [element, visible] = useVisible<HTMLDivElement>();
   const [range] = useRange();
   const { value, error, loading } = useFrame<HistogramHeader>(run, "histograms", { kind, site, points: 300, ...(range && { start: range[0], stop: range[1] + 1 }) }, visible);
@@ -63,6 +67,8 @@ export function Histograms({ run, kind, site, mode, height = 300, title }: { run
   const plotHeight = height - BOTTOM - 6;
   const first = shape?.steps[0] ?? 0;
   const last = shape?.steps[shape.steps.length - 1] ?? 1;
+  const end = endOf(shape?.steps ?? [], mode);
+  const xOf = (step: number): number => LEFT + ((step - first) / (end - first || 1)) * plotWidth;
   const y = (place: number): number => 6 + (1 - place / (shape?.bins ?? 1)) * plotHeight;
 
   useEffect(() => {
@@ -95,9 +101,10 @@ export function Histograms({ run, kind, site, mode, height = 300, title }: { run
       context.textBaseline = "alphabetic";
       context.fillStyle = css("ink-3");
       for (const step of niceSplits(first, last, Math.max(2, Math.floor(width / 120))))
-        context.fillText(grouped(step), LEFT + ((step - first) / (last - first || 1)) * plotWidth, height - 6);
+        context.fillText(grouped(step), xOf(step), height - 6);
+      drawMarks(context, seen.filter(({ step }) => step >= first && step <= end), xOf, plotHeight);
     }
-  }, [shape, mode, width, height, theme]);
+  }, [shape, mode, width, height, theme, seen]);
 
   const name = title ?? NAMES[mode];
   const tip = shape && spot && mode !== "ridge" ? readOut(shape, spot, plotWidth, plotHeight, mode) : null;
@@ -178,6 +185,32 @@ interface Shape {
   bins: number;
 }
 
+/** Where the axis ends: a bucket of the heatmap reaches to the next one, a line ends at the last. */
+function endOf(steps: ArrayLike<number>, mode: Mode): number {
+  const last = steps[steps.length - 1] ?? 1;
+  if (mode !== "heat") return last;
+  return steps.length > 1 ? last + (last - steps[steps.length - 2]!) : last + 1;
+}
+
+const NO_MARKS: readonly Mark[] = [];
+
+function drawMarks(context: CanvasRenderingContext2D, marks: readonly Mark[], x: (step: number) => number, height: number): void {
+  context.font = "10px ui-sans-serif, system-ui, sans-serif";
+  context.setLineDash([2, 3]);
+  for (const { step, kind } of marks) {
+    const look = lookOf(kind);
+    context.fillStyle = context.strokeStyle = css(look.colour);
+    if (look.line) {
+      context.beginPath();
+      context.moveTo(x(step), 6);
+      context.lineTo(x(step), 6 + height);
+      context.stroke();
+    }
+    context.fillText(look.glyph, x(step), 9);
+  }
+  context.setLineDash([]);
+}
+
 function drawHeat(context: CanvasRenderingContext2D, { steps, shares, most, bins }: Shape, width: number, height: number): void {
   const count = steps.length;
   const image = new OffscreenCanvas(count, bins);
@@ -193,8 +226,7 @@ function drawHeat(context: CanvasRenderingContext2D, { steps, shares, most, bins
   inner.putImageData(data, 0, 0);
   context.imageSmoothingEnabled = false;
   // Buckets need not be equally long: each is drawn from its step to the next.
-  const [first, last] = [steps[0]!, steps[count - 1]!];
-  const end = count > 1 ? last + (last - steps[count - 2]!) : last + 1;
+  const [first, end] = [steps[0]!, endOf(steps, "heat")];
   for (let i = 0; i < count; i++) {
     const from = LEFT + Math.round(((steps[i]! - first) / (end - first)) * width);
     const to = LEFT + Math.round((((i + 1 < count ? steps[i + 1]! : end) - first) / (end - first)) * width);
@@ -270,7 +302,7 @@ function drawRidge(context: CanvasRenderingContext2D, { steps, shares, most, bin
 function readOut({ steps, low, high, shares, percentiles, bins }: Shape, spot: { x: number; y: number }, width: number, height: number, mode: Mode): { head: string; rows: [string, string][] } | null {
   const share = (spot.x - LEFT) / width;
   if (share < 0 || share > 1) return null;
-  const want = steps[0]! + share * (steps[steps.length - 1]! - steps[0]!);
+  const want = steps[0]! + share * (endOf(steps, mode) - steps[0]!);
   let i = 0;
   while (i + 1 < steps.length && steps[i + 1]! <= want) i += 1;
   const head = `step ${grouped(steps[i]!)}`;

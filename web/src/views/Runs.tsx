@@ -5,6 +5,7 @@ import { useRun, useRuns } from "../data/ask";
 import { useNows } from "../data/live";
 import { allKeys } from "../data/key";
 import { toNumber, type Axis, type Run, type RunLine, type Spark } from "../data/types";
+import type { Mark } from "../draw/marks";
 import { lineColour } from "../draw/palette";
 import { ago, duration, grouped, number, words } from "../draw/numbers";
 import { AlignedBy, Bar, pattern, Smoothing, TextField, useAlign } from "../parts/controls";
@@ -49,7 +50,7 @@ export function RunsView() {
           </tbody>
         </table>
       </div>
-      {current && (current.runs.length > 1 ? <Compare runs={current.runs} axes={current.run.axes} run={current.run} all={list.value.runs} /> : (
+      {current && (current.runs.length > 1 ? <Compare runs={current.runs} axes={current.run.axes} run={current.run} all={list.value.runs} marks={current.marks} /> : (
         list.value.runs.length > 1 && <p class="quiet center">Tick another run to lay it over this one: here, and in every other view.</p>
       ))}
     </div>
@@ -100,7 +101,7 @@ function Sparkline({ spark, colour }: { spark: Spark; colour: string }) {
 /** What two trainings are compared by first. */
 const KEYS = ["eval/val/loss", "gradient/[root module]/norm", "summary/update_ratio/median", "optimizer/group0/lr", "speed/run/tokens_per_s"];
 
-function Compare({ runs, axes, run, all }: { runs: readonly ChartRun[]; axes: readonly Axis[]; run: Run; all: readonly RunLine[] }) {
+function Compare({ runs, axes, run, all, marks }: { runs: readonly ChartRun[]; axes: readonly Axis[]; run: Run; all: readonly RunLine[]; marks: readonly Mark[] }) {
   const { settings } = usePlace();
   const align = useAlign(axes);
   const search = settings["compare"] ?? "";
@@ -122,7 +123,7 @@ function Compare({ runs, axes, run, all }: { runs: readonly ChartRun[]; axes: re
       <ul class="legend big">
         {runs.map((one) => <li key={one.id}><span class="swatch" style={{ background: one.colour }} />{one.title}</li>)}
       </ul>
-      {keys.length ? <div class="grid">{keys.map((key) => <SeriesChart key={key + align} runs={runs} keys={[key]} axis={align} unnamed />)}</div> : <Empty title="No series matches">{search}</Empty>}
+      {keys.length ? <div class="grid">{keys.map((key) => <SeriesChart key={key + align} runs={runs} keys={[key]} axis={align} marks={marks} unnamed />)}</div> : <Empty title="No series matches">{search}</Empty>}
       <h2 class="section">What differs in their settings</h2>
       <Differences runs={runs} all={all} />
     </section>
