@@ -52,9 +52,9 @@ def test_what_is_slow_is_announced_and_what_fails_is_said(visit: Visit) -> None:
     def hold(route: Route) -> None:
         held.append(route)
 
+    visit.page.goto("about:blank")  # what is open now asks for its own run
     visit.page.route(re.compile("/matrix"), hold)
     run = visit.server.id("gpt-hot")
-    visit.page.goto("about:blank")
     visit.page.goto(f"{visit.server.url}/#/layers?runs={run}")
     loading = visit.page.get_by_role("status", name="Loading the heatmap")
     expect(loading).to_be_visible()
@@ -83,9 +83,9 @@ def test_while_a_run_is_diagnosed_its_curves_are_there(visit: Visit) -> None:
     def hold(route: Route) -> None:
         held.append(route)
 
+    visit.page.goto("about:blank")  # what is open now asks for its own run
     visit.page.route(re.compile("/findings"), hold)
     run = visit.server.id("gpt-hot")
-    visit.page.goto("about:blank")
     visit.page.goto(f"{visit.server.url}/#/findings?runs={run}")
     expect(visit.page.locator(".view-title")).to_contain_text("Looking for what is wrong")
     expect(visit.page.get_by_role("img", name=re.compile("^loss"))).to_be_visible()
