@@ -20,6 +20,8 @@ export type Mode = "heat" | "ridge" | "fan";
 const NAMES: Record<Mode, string> = { heat: "Distribution over time", ridge: "Distributions, newest in front", fan: "Percentiles" };
 const LEFT = 62;
 const BOTTOM = 22;
+/** Room for the marks. */
+const TOP = 14;
 /** Percentile pairs of the fan, the widest first; positions in the header's list. */
 const FAN: readonly (readonly [number, number, number])[] = [[0, 8, 0.1], [1, 7, 0.14], [2, 6, 0.2], [3, 5, 0.3]];
 
@@ -64,12 +66,12 @@ export function Histograms({ run, kind, site, mode, height = 300, title }: { run
   }, [value, there]);
 
   const plotWidth = Math.max(10, width - LEFT - 18);
-  const plotHeight = height - BOTTOM - 6;
+  const plotHeight = height - BOTTOM - TOP;
   const first = shape?.steps[0] ?? 0;
   const last = shape?.steps[shape.steps.length - 1] ?? 1;
   const end = endOf(shape?.steps ?? [], mode);
   const xOf = (step: number): number => LEFT + ((step - first) / (end - first || 1)) * plotWidth;
-  const y = (place: number): number => 6 + (1 - place / (shape?.bins ?? 1)) * plotHeight;
+  const y = (place: number): number => TOP + (1 - place / (shape?.bins ?? 1)) * plotHeight;
 
   useEffect(() => {
     if (!shape || !canvas.current || width < 20) return;
@@ -202,11 +204,11 @@ function drawMarks(context: CanvasRenderingContext2D, marks: readonly Mark[], x:
     context.fillStyle = context.strokeStyle = css(look.colour);
     if (look.line) {
       context.beginPath();
-      context.moveTo(x(step), 6);
-      context.lineTo(x(step), 6 + height);
+      context.moveTo(x(step), TOP);
+      context.lineTo(x(step), TOP + height);
       context.stroke();
     }
-    context.fillText(look.glyph, x(step), 9);
+    context.fillText(look.glyph, x(step), TOP - 4);
   }
   context.setLineDash([]);
 }
@@ -230,7 +232,7 @@ function drawHeat(context: CanvasRenderingContext2D, { steps, shares, most, bins
   for (let i = 0; i < count; i++) {
     const from = LEFT + Math.round(((steps[i]! - first) / (end - first)) * width);
     const to = LEFT + Math.round((((i + 1 < count ? steps[i + 1]! : end) - first) / (end - first)) * width);
-    context.drawImage(image, i, 0, 1, bins, from, 6, Math.max(1, to - from), height);
+    context.drawImage(image, i, 0, 1, bins, from, TOP, Math.max(1, to - from), height);
   }
 }
 
@@ -272,15 +274,15 @@ function drawRidge(context: CanvasRenderingContext2D, { steps, shares, most, bin
     const x = LEFT + (tick.place / bins) * width;
     context.strokeStyle = css("grid");
     context.beginPath();
-    context.moveTo(x, 6);
-    context.lineTo(x, height + 6);
+    context.moveTo(x, TOP);
+    context.lineTo(x, height + TOP);
     context.stroke();
     context.fillStyle = css("ink-3");
     context.fillText(tick.text, x, height + 20);
   }
   context.textAlign = "right";
   picks.forEach((i, at) => {
-    const base = 6 + tall + at * gap;
+    const base = TOP + tall + at * gap;
     context.beginPath();
     context.moveTo(LEFT, base);
     for (let b = 0; b < bins; b++) context.lineTo(LEFT + ((b + 0.5) / bins) * width, base - Math.min(1, Math.sqrt(shares[i * bins + b]! / most)) * tall * 0.92);
@@ -310,7 +312,7 @@ function readOut({ steps, low, high, shares, percentiles, bins }: Shape, spot: {
     const names = ["min", "p1", "p5", "p25", "median", "p75", "p95", "p99", "max"];
     return { head, rows: names.map((name, p): [string, string] => [name, number(percentiles[i * 9 + p]!, 3)]).reverse() };
   }
-  const bin = Math.floor((1 - (spot.y - 6) / height) * bins);
+  const bin = Math.floor((1 - (spot.y - TOP) / height) * bins);
   if (bin < 0 || bin >= bins) return null;
   const inside = low[bin] === high[bin] ? "exactly 0" : `${number(low[bin]!, 2)} … ${number(high[bin]!, 2)}`;
   const amount = shares[i * bins + bin]!;
