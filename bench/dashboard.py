@@ -5,18 +5,31 @@
 The run is that of bench/store.py, 100,000 steps of 2,500 columns, with a loss beside it. Each time
 is that of a whole request over a connection that is open already. "first" is what a page asks for
 when it opens, one after the other, of a server that has read nothing yet. A client asks for a
-series, a heatmap, the overview or the run, and again 0.5 … 1.5 s later. The trainer is a small
-network on one thread; its median step is taken without a server, and with one whose clients follow
-that run. The last column is processor time of the server for it, to 10 ms: where other things run
-too, it says more than the time on the clock.
+series, a heatmap, the overview or the run, and again 0.5 … 1.5 s later. The last column is
+processor time of the server for it, to 10 ms: where other things run too, it says more than the
+time on the clock.
+
+"paint" is measured in a browser (Debian's Chromium), from the start of the navigation to the frame
+after the element is there, each time with a new server and a new window: "useful" is the run's
+curve in the view of findings, "findings" what was found, "overview" its figures. --no-paint leaves
+it out.
+
+The trainer is a small network on one thread that goes on all the time. In turn it is alone (the
+server is stopped by a signal, nobody asks) and followed by 20 clients and by none, for pieces of 3
+s each. "ratio" is the median over the rounds of (step followed / step alone), beside it the ratio
+of two pieces alone, which is the noise. Clients and server run on the same two cores as the
+trainer here: what they take of its processor is in the ratio. "without clients' share" counts only
+processor time of the trainer's thread a step.
 """
 
 from __future__ import annotations
 
 import argparse
 import atexit
+import json
 import os
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -40,26 +53,45 @@ TOKEN = "a-token-of-the-bench"
 VITALS = [sys.executable, "-m", "torchvitals.cli.main"]
 
 TRAINING = """
-import os, statistics, sys, time
+import statistics, sys, time
 import torch, torchvitals
 torch.set_num_threads(1)
 model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(8)])
 optimizer = torch.optim.AdamW(model.parameters())
-times = []
 with torchvitals.watch(model, optimizer, run=sys.argv[1], every=10) as monitor:
     print("ready", flush=True)
-    sys.stdin.readline()
-    end = time.monotonic() + float(sys.argv[2])
-    while time.monotonic() < end:
-        begin = time.perf_counter()
-        loss = model(torch.randn(64, 256)).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        monitor.log(loss=loss)
-        times.append(time.perf_counter() - begin)
-print(1e3 * statistics.median(times), 1e3 * statistics.mean(times), len(times))
+    for line in sys.stdin:  # how many seconds to train; then it says what a step took
+        wall, spent = [], []
+        end = time.monotonic() + float(line)
+        while time.monotonic() < end:
+            begin, busy = time.perf_counter(), time.thread_time()
+            loss = model(torch.randn(64, 256)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            monitor.log(loss=loss)
+            wall.append(time.perf_counter() - begin)
+            spent.append(time.thread_time() - busy)
+        print(1e3 * statistics.median(wall), 1e3 * statistics.fmean(spent), flush=True)
 """
+
+PAINTED = """
+new MutationObserver((_, watcher) => {
+  for (const [name, chosen] of Object.entries(SELECTORS))
+    if (!(name in seen) && document.querySelector(chosen)) {
+      seen[name] = 0;
+      requestAnimationFrame(() => requestAnimationFrame(() => (seen[name] = performance.now())));
+    }
+}).observe(document, {childList: true, subtree: true});
+"""
+SELECTORS = {
+    "findings": {
+        "useful": ".findings .u-wrap, .findings .finding",
+        "findings": ".healthy, .finding",
+    },
+    "overview": {"overview": ".facts dl", "overview's first curve": ".grid .u-wrap"},
+}
+"""View → what is waited for in it → an element that is there then."""
 
 
 def write(path: Path, steps: int, columns: int) -> None:
@@ -146,36 +178,104 @@ def follow(server: Server, ident: str, stop: threading.Event) -> None:
             time.sleep(1.0)
 
 
-def step_ms(folder: Path, seconds: float, *, watched: int) -> str:
-    run = folder / f"net-{time.monotonic_ns()}"
-    training = subprocess.Popen(
-        [sys.executable, "-c", TRAINING, str(run), str(seconds)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert training.stdout is not None
-    training.stdout.readline()
-    stop, threads, server = threading.Event(), [], None
-    if watched:
-        server = Server(folder)
-        with server.client() as client:
-            ids = {run["name"]: run["id"] for run in client.get("runs").json()["runs"]}
-        threads = [
-            threading.Thread(target=follow, args=(server, ids[run.name], stop))
-            for _ in range(watched)
-        ]
-        for thread in threads:
-            thread.start()
-    out, _ = training.communicate("go\n")
-    stop.set()
+class Trainer:
+    """A training that goes on for as long as it is told to."""
+
+    def __init__(self, run: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TRAINING, str(run)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+
+    def step_ms(self, seconds: float) -> tuple[float, float]:
+        """Median on the clock, and the thread's processor time a step, of so many seconds."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(seconds, file=self.process.stdin, flush=True)
+        wall, spent = map(float, self.process.stdout.readline().split())
+        return wall, spent
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+
+
+def followed(
+    server: Server, ident: str, clients: int, trainer: Trainer, seconds: float
+) -> tuple[float, float]:
+    """A piece of the training with that many clients; the server stands still without any."""
+    stop = threading.Event()
+    threads = [threading.Thread(target=follow, args=(server, ident, stop)) for _ in range(clients)]
+    if not clients:
+        server.process.send_signal(signal.SIGSTOP)
     for thread in threads:
-        thread.join()
-    if server is not None:
-        server.stop()
-    middle, mean, count = out.split()
-    return f"{float(middle):.2f} ms median, {float(mean):.2f} ms mean of {count}"
+        thread.start()
+    try:
+        return trainer.step_ms(seconds)
+    finally:
+        stop.set()
+        server.process.send_signal(signal.SIGCONT)
+        for thread in threads:
+            thread.join()
+
+
+def trainer_ratio(folder: Path, clients: int, rounds: int, seconds: float) -> None:
+    """Prints how much longer a step is while clients follow the run."""
+    trainer = Trainer(folder / "net")
+    trainer.step_ms(seconds)
+    server = Server(folder)
+    with server.client() as client:
+        (ident,) = [run["id"] for run in client.get("runs").json()["runs"]]
+    pieces = (0, clients, 0)
+    taken = [
+        [followed(server, ident, count, trainer, seconds) for count in pieces]
+        for _ in range(rounds)
+    ]
+    trainer.end()
+    server.stop()
+    for what, at in (("on the clock", 0), ("without clients' share", 1)):
+        ratio = statistics.median(2 * one[1][at] / (one[0][at] + one[2][at]) for one in taken)
+        noise = statistics.median(one[2][at] / one[0][at] for one in taken)
+        alone = statistics.median(one[0][at] for one in taken)
+        print(
+            f"a step of the trainer, {clients} clients, {what}: ratio {ratio:.3f}, noise "
+            f"{noise:.3f} ({rounds} rounds of {seconds:g} s pieces; alone {alone:.2f} ms)",
+            flush=True,
+        )
+
+
+def paint_ms(folder: Path, rounds: int) -> dict[str, float]:
+    """What → the median time until it is drawn."""
+    from playwright.sync_api import sync_playwright
+
+    found: dict[str, list[float]] = {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]
+        )
+        for view, selectors in [*SELECTORS.items()] * rounds:
+            server = Server(folder)
+            context = browser.new_context(viewport={"width": 1280, "height": 800})
+            page = context.new_page()
+            chosen = json.dumps(selectors)
+            page.add_init_script(f"const SELECTORS = {chosen}; window.seen = {{}}; {PAINTED}")
+            page.goto(f"{server.base}/?token={TOKEN}#/{view}", wait_until="commit")
+            end = time.monotonic() + 60
+            while not all(seen := [page.evaluate(f"seen[{name!r}] ?? 0") for name in selectors]):
+                assert time.monotonic() < end, "nothing was drawn"
+                time.sleep(0.05)
+            for name, ms in zip(selectors, seen, strict=True):
+                found.setdefault(name, []).append(ms)
+            context.close()
+            server.stop()
+        browser.close()
+    return {name: statistics.median(times) for name, times in found.items()}
 
 
 def main() -> int:
@@ -185,7 +285,9 @@ def main() -> int:
     parser.add_argument("--columns", type=int, default=2_500)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=20)
-    parser.add_argument("--trainer-seconds", type=float, default=15)
+    parser.add_argument("--rounds", type=int, default=9, help="of the trainer's pieces")
+    parser.add_argument("--piece", type=float, default=3.0, help="seconds of one of them")
+    parser.add_argument("--no-paint", action="store_true", help="without a browser")
     options = parser.parse_args()
     failed = 0
 
@@ -214,6 +316,9 @@ def main() -> int:
         print(
             f"{options.steps:,} x {options.columns:,}; load {os.getloadavg()[0]:.1f} at the start"
         )
+        if not options.no_paint:
+            for name, ms in paint_ms(folder, 5).items():
+                report(f"paint: {name} (median of 5)", ms, "ms", 1500)
         server = Server(folder)
         with server.client() as client:
             begin, before = time.perf_counter(), server.cpu_ms()
@@ -269,9 +374,7 @@ def main() -> int:
         server.stop()
         print(f"load {os.getloadavg()[0]:.1f} at the end")
     with tempfile.TemporaryDirectory(prefix="vitals-bench-") as temporary:
-        for watched in (0, 3, 0, 3):
-            told = step_ms(Path(temporary), options.trainer_seconds, watched=watched)
-            print(f"a step of the trainer, {watched} clients: {told}", flush=True)
+        trainer_ratio(Path(temporary), options.clients, options.rounds, options.piece)
     return 1 if failed else 0
 
 

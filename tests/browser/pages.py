@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Error, Request, expect
 
 QUIET = """() => {
     const seen = (one) => one.getBoundingClientRect().top < innerHeight;
-    return !document.querySelector(".loading")
+    return !document.querySelector(".loading, [aria-busy=true]")
         && ![...document.querySelectorAll(".asleep")].some(seen);
 }"""
 """In the browser: everything that can be seen is there."""
@@ -32,22 +32,24 @@ TOKEN = "a-token-for-the-tests-of-the-page"
 class Server:
     """`vitals ui`, started and stopped, always at the same address."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str, prefix: str = "") -> None:
         self._folder = folder
+        self._options = [*options, *([f"--prefix={prefix}"] if prefix else [])]
         self._process: subprocess.Popen[bytes] | None = None
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://127.0.0.1:{self.port}{prefix}"
 
     def start(self) -> None:
         """Start it and wait until it answers."""
         code = "from torchvitals.cli.main import main; main()"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code, "ui", self._folder, "--no-browser", f"--port={self.port}"],
+            [sys.executable, "-c", code, "ui", self._folder, "--no-browser", f"--port={self.port}",
+             *self._options],
             env={**os.environ, "VITALS_TOKEN": TOKEN},
             stdout=subprocess.DEVNULL,
-        )
+        )  # fmt: skip
         end = time.monotonic() + 30
         while time.monotonic() < end:
             try:
@@ -74,8 +76,13 @@ class Server:
             return json.load(answer)
 
     def id(self, name: str) -> str:
-        """The id of the run of that name."""
-        return next(run["id"] for run in self.ask("runs")["runs"] if run["name"] == name)
+        """The id of the run of that name; a training that has just begun is waited for."""
+        end = time.monotonic() + 60
+        while name not in (ids := {run["name"]: run["id"] for run in self.ask("runs")["runs"]}):
+            assert time.monotonic() < end, f"there is no run {name}"
+            time.sleep(0.2)
+        found: str = ids[name]
+        return found
 
 
 class Visit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import re
 from pathlib import Path
@@ -136,17 +137,60 @@ def test_every_control_has_a_name(visit: Visit) -> None:
         assert nameless == [], view
 
 
-def test_a_chart_is_saved_as_a_file(visit: Visit, tmp_path: Path) -> None:
-    visit.go("series", "gpt-frozen", search="^loss$")
+CHARTS: dict[str, tuple[str, dict[str, str], str]] = {
+    "lines": ("series", {"search": "^loss$"}, "loss"),
+    "stacked": ("overview", {}, "Where-the-time-goes"),
+    "heatmap": ("layers", {"kind": "gradient", "stat": "rms"}, "Gradient-rms"),
+    "profile": ("depth", {"kind": "gradient", "stat": "rms"}, "Gradient-rms-over-depth"),
+    "updates": ("updates", {}, "update-ratio"),
+    "histogram": ("distributions", {"kind": "gradient", "site": "head.weight"},
+                  "gradient-head.weight"),
+    "heads": ("attention", {"stat": "entropy", "step": "40"}, "Entropy-of-each-head-step-40"),
+}  # fmt: skip
+"""View, its settings, and the name of the file."""
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_any_chart_is_saved_as_a_file(visit: Visit, tmp_path: Path, chart: str) -> None:
+    view, settings, name = CHARTS[chart]
+    visit.go(view, "gpt-frozen", **settings)
     page = visit.page
-    for kind, begin in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
-        page.get_by_role("button", name="Save as a file").click()
+    cards = page.locator(".card")
+    if chart == "stacked":
+        cards = cards.filter(has_text="Where the time goes")
+        cards.scroll_into_view_if_needed()
+        visit.quiet()
+    for kind in ("SVG", "PNG"):
+        cards.get_by_role("button", name="Save as a file").first.click()
         with page.expect_download() as download:
             page.get_by_role("menuitem", name=kind).click()
         path = tmp_path / download.value.suggested_filename
         download.value.save_as(path)
-        assert path.name == f"loss.{kind.lower()}"
-        assert path.read_bytes().startswith(begin)
+        assert path.name == f"{name}.{kind.lower()}"
+        picture = visit.context.new_page()
+        # A browser draws it: it is well formed and not blank.
+        picture.goto("about:blank")
+        media = "image/svg+xml" if kind == "SVG" else "image/png"
+        data = base64.b64encode(path.read_bytes()).decode()
+        colours = picture.evaluate(
+            """async source => {
+                const image = new Image();
+                image.src = source;
+                await image.decode();
+                const canvas = document.createElement('canvas');
+                [canvas.width, canvas.height] = [image.width, image.height];
+                const context = canvas.getContext('2d');
+                context.drawImage(image, 0, 0);
+                const { data } = context.getImageData(0, 0, image.width, image.height);
+                return new Set(new Uint32Array(data.buffer)).size;
+            }""",
+            f"data:{media};base64,{data}",
+        )
+        assert colours > 20
+        picture.close()
+    if chart in ("heatmap", "profile", "heads"):
+        # Names of layers are in it.
+        assert "attention" in (tmp_path / f"{name}.svg").read_text()
 
 
 def test_the_page_is_small(built: None) -> None:

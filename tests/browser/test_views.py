@@ -17,25 +17,38 @@ FROZEN = f"{FAULTY}.weight"
 def test_a_finding_opens_its_evidence(visit: Visit) -> None:
     visit.go("findings", "gpt-frozen")
     page = visit.page
-    item = page.get_by_role("list", name="Findings").get_by_role("button")
-    expect(item).to_contain_text("Frozen layer")
+    (stored,) = [
+        one
+        for one in visit.server.ask(f"runs/{visit.server.id('gpt-frozen')}/findings")["findings"]
+        if one["name"] == "frozen_layer"
+    ]
+    item = page.get_by_role("list", name="Findings").get_by_role("button", name="Frozen layer")
+    expect(item).to_contain_text(FROZEN)
     item.click()
     finding = page.get_by_role("article", name="Frozen layer")
-    expect(finding).to_contain_text("have not changed since step 1")
-    expect(finding).to_contain_text("Give group 1 the learning rate of its neighbours")
-    expect(finding).to_contain_text("Its parameter group has learning rate 0")
-    expect(finding).to_contain_text("93 %")
-    # The series, with the limit, is there as a chart.
+    for text in (stored["explanation"], stored["fix"], "their parameter group has lr 0", "90 %"):
+        expect(finding).to_contain_text(text)
+    # The series, with the limit and the step, is there as a chart.
     chart = finding.get_by_role("img", name=re.compile(rf"update.{FROZEN}.ratio.*limit 10⁻¹²"))
     expect(chart).to_be_visible()
     expect(chart.locator("canvas")).to_be_visible()
-    # The layers involved open, and so do the symptoms.
+    # The layers involved open.
     finding.get_by_role("button", name=re.compile(re.escape(f"{FAULTY}.bias"))).click()
     expect(page.get_by_role("dialog")).to_contain_text(f"{FAULTY}.bias")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    finding.get_by_role("button", name=re.compile("Uneven updates")).click()
-    expect(finding).to_contain_text("the other half stands still")
+
+
+def test_what_follows_from_a_finding_stands_below_it(visit: Visit) -> None:
+    visit.go("findings", "gpt-hot")
+    finding = visit.page.get_by_role("article", name="LR too high")
+    expect(finding).to_contain_text("The steps are too large for this model.")
+    symptom = finding.get_by_role("button", name=re.compile("Attention logits"))
+    expect(symptom).to_have_attribute("aria-expanded", "false")
+    symptom.click()
+    expect(symptom).to_have_attribute("aria-expanded", "true")
+    chart = finding.get_by_role("img", name=re.compile("max_logit"))
+    expect(chart.first).to_be_visible()
 
 
 def test_the_heatmap_reads_out_and_opens(visit: Visit) -> None:
@@ -130,6 +143,65 @@ def test_attention(visit: Visit) -> None:
     )
     cell.click()
     expect(page.get_by_role("dialog")).to_contain_text("blocks.1.attention.head_1")
+
+
+def test_the_profile_lays_steps_and_runs_over_each_other(visit: Visit) -> None:
+    visit.go("depth", "gpt-frozen,gpt-hot", kind="gradient", stat="rms", step=40, keep="20")
+    page = visit.page
+    profile = page.get_by_role("group", name=re.compile("over depth"))
+    said = profile.get_attribute("aria-label") or ""
+    for line in ("gpt-frozen · step 40", "gpt-frozen · step 20", "gpt-hot · step 40",
+                 "gpt-hot · step 20"):  # fmt: skip
+        assert line in said
+    paths = profile.locator(".profile-line > path:first-child")
+    dashes = paths.evaluate_all("all => all.map(one => one.getAttribute('stroke-dasharray'))")
+    colours = paths.evaluate_all("all => all.map(one => one.getAttribute('stroke'))")
+    assert len(set(zip(dashes, colours, strict=True))) == 4
+    # What is read out is what is stored.
+    row = page.get_by_role("button", name=re.compile("^head.weight: "))
+    stored = visit.server.ask(
+        f"runs/{visit.server.id('gpt-hot')}/profile", kind="gradient", stat="rms", step=20
+    )
+    true = stored["arrays"]["values"][0][stored["sites"].index("head.weight")]
+    told = re.findall(r"gpt-hot · step 20 ([^,]+)", row.get_attribute("aria-label") or "")
+    assert number(told[0]) == pytest.approx(true, rel=1e-3)
+
+
+def test_update_ratios_of_several_runs(visit: Visit) -> None:
+    visit.go("updates", "gpt-frozen,gpt-hot")
+    page = visit.page
+    chart = page.get_by_role("img", name=re.compile("Update ratio of each run"))
+    expect(chart).to_have_attribute("aria-label", re.compile("gpt-frozen last .* gpt-hot last"))
+    still = page.get_by_role("row").filter(has_text="gpt-frozen").get_by_role("cell")
+    assert still.nth(1).inner_text() == "2"
+    page.get_by_label("Lines").select_option("tensors")
+    expect(page.get_by_role("img", name=re.compile("Update ratio of each layer"))).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text=FROZEN)).to_contain_text("does not move at all")
+
+
+@pytest.mark.parametrize("axis", ["time", "tokens"])
+def test_the_overview_lays_runs_over_each_other(visit: Visit, axis: str) -> None:
+    visit.go("overview", "gpt-frozen,gpt-hot")
+    page = visit.page
+    loss = page.get_by_role("img", name=re.compile("^Loss"))
+    both = re.compile("gpt-frozen · train last .* gpt-hot · train last")
+    expect(loss).to_have_attribute("aria-label", both)
+    with page.expect_request(lambda request: f"x={axis}" in request.url):
+        page.get_by_role("button", name=axis, exact=True).click()
+    visit.quiet()
+    expect(loss).to_have_attribute("aria-label", both)
+    # The alignment goes along to the other views, and is part of the address.
+    page.get_by_role("link", name="Runs").click()
+    assert visit.settings["align"] == axis
+    pressed = page.get_by_role("button", name=axis, exact=True)
+    expect(pressed).to_have_attribute("aria-pressed", "true")
+
+
+def test_distributions_of_several_runs_stand_beside_each_other(visit: Visit) -> None:
+    visit.go("distributions", "gpt-frozen,gpt-hot", kind="gradient", site="head.weight")
+    for run in ("gpt-frozen", "gpt-hot"):
+        name = re.compile(f"head.weight, {run} of gradient")
+        expect(visit.page.get_by_role("img", name=name)).to_be_visible()
 
 
 def test_two_runs_are_compared(visit: Visit) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -214,6 +215,24 @@ def test_queries_are_not_run(api: Api) -> None:
         api.error(f"{run}/matrix", 404, kind="gradient", stat="rms", under=text)
         api.error(f"{run}/histograms", 404, kind="gradient", site=text)
     assert api.json(run)["last_step"] == 120
+
+
+def test_nothing_makes_the_server_fetch(client: TestClient, api: Api) -> None:
+    """No address, argument or header is taken for a place to connect to; there is no webhook."""
+    run = api.run()
+    with socket.create_server(("127.0.0.1", 0)) as bait:
+        bait.settimeout(0.5)
+        url = f"http://127.0.0.1:{bait.getsockname()[1]}/"
+        names = ("url", "webhook", "callback", "target", "next", "run", "key", "site", "under", "x")
+        headers = dict.fromkeys(("Referer", "Origin", "X-Forwarded-Host", "Forwarded"), url)
+        for path in (f"/{url}", f"/api/{url}", f"/api/runs/{url}", f"/api/{run}/series",
+                     f"/api/{run}/matrix", f"/api/{run}/events", "/api/runs"):  # fmt: skip
+            client.get(path, headers={**BEARER, **headers})
+            for name in names:
+                client.get(path, params={name: url, "token": url}, headers={**BEARER, **headers})
+                client.post(path, json={name: url}, headers=BEARER)
+        with pytest.raises(TimeoutError):
+            bait.accept()
 
 
 def test_headers_of_proxies_are_not_believed(client: TestClient) -> None:

@@ -5,5 +5,7 @@ import "./style/layout.css";
 import "./style/charts.css";
 import "./style/views.css";
 import { App } from "./app";
+import { loadRecorded } from "./data/recorded";
 
+await loadRecorded();
 render(<App />, document.getElementById("app")!);

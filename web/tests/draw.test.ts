@@ -1,4 +1,6 @@
 import { describe, expect, it } from "vitest";
+import { strongest } from "../src/draw/cells";
+import { placed } from "../src/draw/marks";
 import { bytes, duration, labelOf, number, titleOf, unitOf, words } from "../src/draw/numbers";
 import { linear, logarithmic, logSplits, niceSplits, wantsLog } from "../src/draw/scale";
 import { signedAxis } from "../src/draw/signed";
@@ -86,4 +88,17 @@ describe("the axis of histograms", () => {
     expect([...places].sort((a, b) => a - b)).toEqual(places);
     expect(axis.place(0)).toBe(2.5);
   });
+});
+
+it("of buckets that share a pixel the worst is drawn", () => {
+  const line = { values: Float32Array.of(1, -9, 3, 5, NaN), flags: Uint8Array.of(0, 0, 1, 0, 128) };
+  expect(strongest(line, 0, 2)).toBe(1);
+  expect(strongest(line, 0, 4)).toBe(2);
+  expect(strongest(line, 4, 4)).toBe(4);
+  expect(strongest(line, 3, 5)).toBe(3);
+});
+
+it("marks follow their run to another axis", () => {
+  const marks = [{ step: 5, kind: "skip", text: "" }, { step: 0, kind: "skip", text: "" }, { step: 99, kind: "skip", text: "" }];
+  expect(placed(marks, [1, 3, 7], [10, 30, 70]).map((mark) => mark.x)).toEqual([50, 70]);
 });

@@ -24,6 +24,7 @@ COMMANDS = (
     "show",
     "diagnose",
     "explain",
+    "report",
     "export",
     "verify",
     "doctor",
@@ -114,6 +115,7 @@ Examples:
   vitals status                follow the run that is running
   vitals show runs/gpt         how a run is doing, the worst layers first
   vitals diagnose runs/gpt     what is wrong with it, and what to do
+  vitals report runs/gpt       all of that as one file, to send or to keep
   vitals export runs/gpt --to csv -o gpt.csv
 
 A run is made by torchvitals.watch(model, optimizer) around your training loop.

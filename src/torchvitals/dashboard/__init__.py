@@ -7,4 +7,5 @@ desk      one request to one answer: versions, caches, threads
 live      server-sent events when a run has more
 frames    numbers as bytes
 serve     the process: port, uvicorn, Ctrl-C
+report    the page and one run's answers in one file; needs neither extra nor server
 """

@@ -17,10 +17,11 @@ from starlette.routing import Route
 from torchvitals.dashboard.answers import events, histograms, matrix, run, series
 from torchvitals.dashboard.answers.runs import RunList
 from torchvitals.dashboard.asked import Asked
-from torchvitals.dashboard.desk import Desk, Maker, answer, etag, json_body
+from torchvitals.dashboard.desk import Desk, answer, etag
 from torchvitals.dashboard.files import Files
 from torchvitals.dashboard.gate import LOCAL_HOSTS, Gate
 from torchvitals.dashboard.live import MOST_FOLLOWED, Live
+from torchvitals.dashboard.question import Maker, json_body
 from torchvitals.dashboard.shelf import Shelf
 from torchvitals.record import ConfigError, RunNotFound, StoreError, UnknownKey
 
@@ -65,7 +66,7 @@ def create_app(
     files = Files()
 
     async def list_runs(request: Request) -> Response:
-        Asked(request.query_params, ())
+        Asked(request.query_params.multi_items(), ())
         found = await desk.read(runs.answer)
         tag = etag(found["version"])
         if tag in request.headers.get("if-none-match", ""):
@@ -73,7 +74,7 @@ def create_app(
         return answer(request, json_body(found), tag)
 
     async def follow(request: Request) -> Response:
-        idents = Asked(request.query_params, ("run",)).several("run", MOST_FOLLOWED)
+        idents = Asked(request.query_params.multi_items(), ("run",)).several("run", MOST_FOLLOWED)
         await desk.look(lambda: [desk.shelf.place(ident) for ident in idents])
         if live.num_listeners >= MOST_STREAMS:
             raise HTTPException(503, "too many pages are open; close some.")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
-
-from starlette.datastructures import QueryParams
 
 from torchvitals.record import ConfigError
 
@@ -15,38 +13,39 @@ LONGEST: Final = 2000
 
 
 class Asked:
-    """The query of a request; `names` are the arguments its address knows."""
+    """The query of a request, as pairs; `names` are the arguments its address knows."""
 
-    def __init__(self, query: QueryParams, names: Sequence[str]) -> None:
-        self._query = query
-        for name, value in query.multi_items():
+    def __init__(self, query: Iterable[tuple[str, str]], names: Sequence[str]) -> None:
+        self._query: dict[str, list[str]] = {}
+        for name, value in query:
             if name not in names:
                 known = ", ".join(names) or "none"
                 raise ConfigError(f"there is no argument {name[:80]!r} here; there are: {known}.")
             if len(value) > LONGEST:
                 raise ConfigError(f"{name} is longer than {LONGEST} characters.")
+            self._query.setdefault(name, []).append(value)
 
     def text(self, name: str) -> str:
         """One text that must be given."""
-        value = self._query.get(name)
-        if not value:
+        value = self.maybe(name)
+        if value is None:
             raise ConfigError(f"{name}= is missing.")
         return value
 
     def maybe(self, name: str) -> str | None:
         """One text, or None."""
-        return self._query.get(name) or None
+        return self._query.get(name, [""])[-1] or None
 
     def several(self, name: str, most: int) -> list[str]:
         """All values of an argument that may be repeated, each once."""
-        values = list(dict.fromkeys(self._query.getlist(name)))
+        values = list(dict.fromkeys(self._query.get(name, ())))
         if len(values) > most:
             raise ConfigError(f"at most {most} {name}= at once, got {len(values)}.")
         return values
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
         """One of several words; the first one if it is not given."""
-        value = self._query.get(name, choices[0])
+        value = self._query.get(name, [choices[0]])[-1]
         if value not in choices:
             raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value[:80]!r}.")
         return value

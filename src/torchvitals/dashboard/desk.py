@@ -7,81 +7,22 @@ that ask for the same at the same time wait for the same reading.
 from __future__ import annotations
 
 import asyncio
-import gzip
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from torchvitals import __version__
 from torchvitals.dashboard.asked import Asked
-from torchvitals.dashboard.frames import Arrays, frame, frame_as_json, json_bytes
+from torchvitals.dashboard.question import Body, Maker, Question, version_of
 from torchvitals.dashboard.shelf import Shelf
-from torchvitals.store import History
 
 THREADS: Final = 4
 KEPT_BYTES: Final = 24 << 20
-WORTH_ZIPPING: Final = 4096
-"""JSON from this size on is compressed, floats never: they hardly shrink."""
-
-JSON: Final = "application/json"
-FRAME: Final = "application/octet-stream"
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """What is sent."""
-
-    data: bytes
-    media: str = JSON
-    zipped: bytes | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes kept for it."""
-        return len(self.data) + len(self.zipped or b"")
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a maker of answers is given. All of it is read at one version of the run."""
-
-    run: str
-    version: str
-    history: History
-    asked: Asked
-
-    def json(self, value: dict[str, Any]) -> Body:
-        """A JSON answer that names its run and version."""
-        return json_body({"run": self.run, "version": self.version, **value})
-
-    def frame(self, header: dict[str, Any], arrays: Arrays) -> Body:
-        """A frame, or with ``format=json`` the same as JSON."""
-        head = {"run": self.run, "version": self.version, **header}
-        if self.asked.as_json:
-            return zipped(Body(frame_as_json(head, arrays)))
-        return Body(frame(head, arrays), FRAME)
-
-
-Maker = Callable[[Question], Body]
-
-
-def json_body(value: dict[str, Any]) -> Body:
-    """JSON, compressed if that pays."""
-    return zipped(Body(json_bytes(value)))
-
-
-def zipped(body: Body) -> Body:
-    """The same body, and its compressed twin if it is long enough."""
-    if len(body.data) < WORTH_ZIPPING:
-        return body
-    return Body(body.data, body.media, gzip.compress(body.data, compresslevel=4, mtime=0))
 
 
 class Desk:
@@ -116,7 +57,7 @@ class Desk:
 
         async def endpoint(request: Request) -> Response:
             run: str = request.path_params["run"]
-            asked = Asked(request.query_params, names)
+            asked = Asked(request.query_params.multi_items(), names)
             version = await self.look(lambda: self._version(run))
             tag = etag(version)
             if tag in _tags(request):
@@ -156,11 +97,6 @@ class Desk:
 
 CACHING: Final = {"Cache-Control": "private, no-cache", "Vary": "Accept-Encoding, Cookie"}
 """Browsers keep an answer and ask whether it still holds."""
-
-
-def version_of(history: History) -> str:
-    """Changes when there is more to see: something was stored, or the run's status changed."""
-    return f"{history.stamp()}-{history.status}"
 
 
 def etag(version: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-STATIC: Final = Path(__file__).parent / "static"
+from torchvitals.dashboard.built import STATIC
 
 MEDIA: Final = {
     ".css": "text/css",

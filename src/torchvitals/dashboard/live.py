@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from torchvitals.dashboard.answers.run import columns_version
 from torchvitals.dashboard.answers.runs import RunList, digest
-from torchvitals.dashboard.desk import Desk, version_of
+from torchvitals.dashboard.desk import Desk
+from torchvitals.dashboard.question import version_of
 from torchvitals.dashboard.shelf import Shelf
 from torchvitals.record import RunNotFound, VitalsError
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
+import logging
 import os
 import secrets
 import socket
@@ -73,6 +75,7 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
             timeout_keep_alive=30,
             h11_max_incomplete_event_size=64 << 10,
         )
+        logging.getLogger("uvicorn.error").addFilter(is_worth_saying)
         server = _Server(config, app.live.close)
         if settings.parent is not None:
             _follow(settings.parent, server)
@@ -127,6 +130,13 @@ def _no_port(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EACCES:
         return f"port {port} needs more rights; choose one above 1023."
     return f"can't listen at {host}, port {port}: {error.strerror or error}."
+
+
+def is_worth_saying(record: logging.LogRecord) -> bool:
+    """Not that an answer was given up at the end: who pressed Ctrl-C does not want it any more."""
+    error = record.exc_info[1] if record.exc_info else None
+    given_up = str(record.msg).startswith("Cancel %s running task")
+    return not given_up and not isinstance(error, asyncio.CancelledError)
 
 
 def check_token(token: str) -> None:

@@ -2,8 +2,10 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useStore } from "../state/store";
+import { startAsking, type Asker } from "./asker";
 import { readFrame, type Frame } from "./frame";
 import { connection, connections, listVersion, useNow } from "./live";
+import { answerOf, isReport } from "./recorded";
 import type { Run, RunList } from "./types";
 
 export interface Answer<T> {
@@ -45,8 +47,19 @@ async function fetched(url: string, signal: AbortSignal): Promise<Response> {
   throw new Refused(text);
 }
 
-const json = async (response: Response): Promise<unknown> => response.json();
-const frame = async (response: Response): Promise<unknown> => readFrame(await response.arrayBuffer());
+type Reader = (response: Response) => Promise<unknown>;
+const json: Reader = async (response) => response.json();
+const frame: Reader = async (response) => readFrame(await response.arrayBuffer());
+
+/** From the server, or in a report from the page itself. */
+async function answered(url: string, read: Reader, signal: AbortSignal): Promise<unknown> {
+  if (!isReport()) return read(await fetched(url, signal));
+  try {
+    return answerOf(url);
+  } catch (error) {
+    throw new Refused((error as Error).message);
+  }
+}
 
 interface Kept {
   version: string;
@@ -55,8 +68,6 @@ interface Kept {
 /** The newest answers, by address: going back to a view shows it at once. */
 const kept = new Map<string, Kept>();
 const MOST_KEPT = 80;
-/** Milliseconds between two questions of the same kind: the eye needs no more. */
-const PAUSE = 500;
 
 function keep(url: string, one: Kept): void {
   kept.delete(url);
@@ -66,49 +77,49 @@ function keep(url: string, one: Kept): void {
 
 function useAnswer<T>(
   url: string | null,
-  read: (response: Response) => Promise<unknown>,
+  read: Reader,
   version: string,
   visible: boolean,
+  /** The version that an answer is of. */
+  versionOf: (value: T) => string,
 ): Answer<T> {
   const again = useStore(connections);
   const [answer, setAnswer] = useState<{ url: string | null; value?: T; error?: string }>({ url: null });
-  const asked = useRef({ url: "", mark: "", at: 0 });
+  const asker = useRef<Asker | null>(null);
   useEffect(() => {
     if (url === null || !visible) return;
-    const mark = `${version}#${again}`;
     const old = kept.get(url);
-    if (old && answer.url !== url) setAnswer({ url, value: old.value as T });
-    if (old?.version === mark) return;
-    const abort = new AbortController();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const go = async (): Promise<void> => {
-      asked.current = { url, mark, at: performance.now() };
-      try {
-        const value = await read(await fetched(url, abort.signal));
-        keep(url, { version: mark, value });
-        setAnswer({ url, value: value as T });
-      } catch (error) {
-        if (abort.signal.aborted) return;
-        if (error instanceof Refused) setAnswer({ url, error: error.message });
-        else {
-          // The server is away. What is drawn stays; a new connection asks again.
-          setAnswer((before) =>
-            before.url === url && before.value !== undefined
-              ? before
-              : { url, error: "The server does not answer." },
-          );
-        }
-      }
-    };
-    const wait = asked.current.url === url ? PAUSE - (performance.now() - asked.current.at) : 0;
-    if (wait > 0) timer = setTimeout(go, wait);
-    else void go();
+    if (old) setAnswer({ url, value: old.value as T });
+    const made = startAsking<T>(
+      {
+        ask: async (signal) => (await answered(url, read, signal)) as T,
+        versionOf,
+        give(value, mark) {
+          keep(url, { version: mark, value });
+          setAnswer({ url, value });
+        },
+        fail(error) {
+          if (error instanceof Refused) setAnswer({ url, error: error.message });
+          else {
+            // The server is away. What is drawn stays; a new connection asks again.
+            setAnswer((before) =>
+              before.url === url && before.value !== undefined
+                ? before
+                : { url, error: "The server does not answer." },
+            );
+          }
+        },
+      },
+      { version, again },
+      old?.version,
+    );
+    asker.current = made;
     return () => {
-      clearTimeout(timer);
-      abort.abort();
+      asker.current = null;
+      made.stop();
     };
-    // eslint-disable-next-line: `answer` only decides whether a kept value is shown first
-  }, [url, version, again, visible]);
+  }, [url, visible]);
+  useEffect(() => asker.current?.changed({ version, again }), [version, again]);
   // While a new question is on its way the old picture stays, unless it is about another run.
   const same = answer.url === url || (url !== null && answer.url !== null && about(answer.url) === about(url));
   return {
@@ -120,26 +131,27 @@ function useAnswer<T>(
 
 const about = (url: string): string => url.split("?")[0]!;
 
-export function useJson<T>(run: string | null, what: string, given: Arguments = {}, visible = true): Answer<T> {
+export function useJson<T extends { version: string }>(run: string | null, what: string, given: Arguments = {}, visible = true): Answer<T> {
   const now = useNow(run ?? undefined);
-  return useAnswer<T>(run && address(runPath(run, what), given), json, now?.version ?? "", visible);
+  return useAnswer<T>(run && address(runPath(run, what), given), json, now?.version ?? "", visible, ({ version }) => version);
 }
 
-export function useFrame<H>(run: string | null, what: string, given: Arguments = {}, visible = true): Answer<Frame<H>> {
+export function useFrame<H extends { version: string }>(run: string | null, what: string, given: Arguments = {}, visible = true): Answer<Frame<H>> {
   const now = useNow(run ?? undefined);
-  return useAnswer<Frame<H>>(run && address(runPath(run, what), given), frame, now?.version ?? "", visible);
+  return useAnswer<Frame<H>>(run && address(runPath(run, what), given), frame, now?.version ?? "", visible, ({ header }) => header.version);
 }
 
 export function useRun(run: string | null): Answer<Run> {
   const now = useNow(run ?? undefined);
-  return useAnswer<Run>(run && address(runPath(run)), json, `${now?.columns_version}/${now?.status}`, true);
+  const known = now ? `${now.columns_version}/${now.status}` : "";
+  return useAnswer<Run>(run && address(runPath(run)), json, known, true, ({ columns_version, status }) => `${columns_version}/${status}`);
 }
 
 export function useRuns(visible = true): Answer<RunList> {
-  return useAnswer<RunList>(address("runs"), json, useStore(listVersion), visible);
+  return useAnswer<RunList>(address("runs"), json, useStore(listVersion), visible, ({ version }) => version);
 }
 
 /** One question outside of a component's life: a frame of each of several runs. */
 export async function askFrame<H>(run: string, what: string, given: Arguments, signal: AbortSignal): Promise<Frame<H>> {
-  return (await frame(await fetched(address(runPath(run, what), given), signal))) as Frame<H>;
+  return (await answered(address(runPath(run, what), given), frame, signal)) as Frame<H>;
 }

@@ -38,6 +38,13 @@ export const NEG_INF = 4;
 export const BAD = IS_NAN | POS_INF | NEG_INF;
 export const MISSING = 128;
 
+/** A value with its flags as the server's JSON has it: a number, a text, or null. */
+export function spelled(flags: number, value: number): number | "NaN" | "Infinity" | "-Infinity" | null {
+  if (flags & MISSING) return null;
+  if (flags & IS_NAN) return "NaN";
+  return flags & POS_INF ? "Infinity" : flags & NEG_INF ? "-Infinity" : value;
+}
+
 /** "NaN", "+Inf" … of a bucket's flags; "" when all its values are finite. */
 export function flagText(flags: number): string {
   const parts: string[] = [];

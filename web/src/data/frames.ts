@@ -1,8 +1,9 @@
 // The same question to several runs.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { useStore } from "../state/store";
 import { askFrame, Refused, type Arguments } from "./ask";
+import { startAsking, type Asker } from "./asker";
 import type { Frame } from "./frame";
 import { connections, useNows } from "./live";
 
@@ -13,33 +14,42 @@ export interface Several<H> {
   loading: boolean;
 }
 
-export function useFrames<H>(runs: readonly string[], what: string, given: Arguments, visible = true): Several<H> {
+export function useFrames<H extends { version: string }>(runs: readonly string[], what: string, given: Arguments, visible = true): Several<H> {
   const nows = useNows();
   const again = useStore(connections);
   const [answers, setAnswers] = useState<Record<string, { about: string; frame?: Frame<H>; error?: string }>>({});
+  const askers = useRef<Record<string, Asker>>({});
   const about = JSON.stringify([what, given]);
-  const versions = runs.map((run) => nows[run]?.version ?? "").join();
+  const versionOf = (run: string): string => nows[run]?.version ?? "";
   useEffect(() => {
     if (!visible) return;
-    const abort = new AbortController();
+    // A slider may still be moving.
     const timer = setTimeout(() => {
       for (const run of runs)
-        askFrame<H>(run, what, given, abort.signal).then(
-          (frame) => setAnswers((before) => ({ ...before, [run]: { about, frame } })),
-          (error: unknown) => {
-            if (abort.signal.aborted) return;
-            // The server is away: what is drawn stays, a new connection asks again.
-            const refused = error instanceof Refused;
-            const text = refused ? error.message : "The server does not answer.";
-            setAnswers((before) => (!refused && before[run]?.frame ? before : { ...before, [run]: { about, error: text } }));
+        askers.current[run] = startAsking<Frame<H>>(
+          {
+            ask: (signal) => askFrame<H>(run, what, given, signal),
+            versionOf: ({ header }) => header.version,
+            give: (frame) => setAnswers((before) => ({ ...before, [run]: { about, frame } })),
+            fail(error) {
+              // The server is away: what is drawn stays, a new connection asks again.
+              const refused = error instanceof Refused;
+              const text = refused ? error.message : "The server does not answer.";
+              setAnswers((before) => (!refused && before[run]?.frame ? before : { ...before, [run]: { about, error: text } }));
+            },
           },
+          { version: versionOf(run), again },
         );
     }, 30);
     return () => {
       clearTimeout(timer);
-      abort.abort();
+      for (const asker of Object.values(askers.current)) asker.stop();
+      askers.current = {};
     };
-  }, [runs.join(), about, versions, again, visible]);
+  }, [runs.join(), about, visible]);
+  useEffect(() => {
+    for (const [run, asker] of Object.entries(askers.current)) asker.changed({ version: versionOf(run), again });
+  }, [runs.map(versionOf).join(), again]);
   const mine = runs.map((run) => answers[run]);
   return {
     frames: mine.map((answer) => answer?.frame),

@@ -1,6 +1,7 @@
 // Server-sent events: which version each run has now, and whether the server is there.
 
 import { store, useStore } from "../state/store";
+import { isReport } from "./recorded";
 import type { Status } from "./types";
 
 export interface Now {
@@ -13,16 +14,17 @@ export interface Now {
 export type Connection = "connecting" | "live" | "lost" | "refused";
 
 export const connection = store<Connection>("connecting");
-/** Counts connections: what failed while the server was away is asked again. */
+/** Counts connections after the first: what failed while the server was away is asked again. */
 export const connections = store(0);
+let opened = false;
 export const listVersion = store("");
 const nows = store<Readonly<Record<string, Now>>>({});
 
 let source: EventSource | null = null;
 let timer: ReturnType<typeof setTimeout> | undefined;
-/** Begin to listen; once is enough. */
+/** Begin to listen; once is enough. A report has nobody to listen to. */
 export function listen(): void {
-  if (!source) open();
+  if (!source && !isReport()) open();
 }
 
 function open(): void {
@@ -32,7 +34,8 @@ function open(): void {
   source = new EventSource("api/live");
   source.onopen = () => {
     connection.set("live");
-    connections.set(connections.get() + 1);
+    if (opened) connections.set(connections.get() + 1);
+    opened = true;
   };
   source.onerror = () => {
     if (connection.get() !== "refused") connection.set("lost");

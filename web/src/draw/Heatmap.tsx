@@ -3,9 +3,11 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { flagText, MISSING } from "../data/frame";
 import { colour as css, useTheme } from "../state/theme";
-import { packed } from "./colours";
+import { strongest, type Cells } from "./cells";
+import { css as rgb, packed } from "./colours";
 import { lookOf, type Mark } from "./marks";
 import { grouped, number } from "./numbers";
+import type { HeatPicture } from "./save";
 import { niceSplits } from "./scale";
 import { TintLegend } from "./TintLegend";
 import { makeTint, type TintKind } from "./tint";
@@ -27,15 +29,10 @@ export interface HeatmapProps {
   picked?: string | undefined;
   marks?: readonly Mark[];
   format?: (value: number) => string;
-  onCanvas?: (canvas: HTMLCanvasElement | null) => void;
+  onPicture?: (picture: (() => HeatPicture | null) | null) => void;
 }
 
 const ROW = 18;
-
-interface Cells {
-  values: Float32Array;
-  flags: Uint8Array;
-}
 
 export function Heatmap(props: HeatmapProps) {
   const { tree, steps, values, flags, relative, format = (value: number) => number(value, 4), marks = [] } = props;
@@ -62,10 +59,6 @@ export function Heatmap(props: HeatmapProps) {
     observer.observe(element);
     setWidth(element.clientWidth);
     return () => observer.disconnect();
-  }, []);
-  useEffect(() => {
-    props.onCanvas?.(canvas.current);
-    return () => props.onCanvas?.(null);
   }, []);
 
   const first = steps[0] ?? 0;
@@ -94,9 +87,12 @@ export function Heatmap(props: HeatmapProps) {
     if (!steps.length) return;
     const image = context.createImageData(wide, 1);
     const pixels = new Uint32Array(image.data.buffer);
-    const columns = Array.from({ length: wide }, (_, x) => columnAt(x + 0.5));
+    const columns = Array.from({ length: wide + 1 }, (_, x) => columnAt(x));
     cells.forEach((line, row) => {
-      for (let x = 0; x < wide; x++) pixels[x] = tint.colour(line.values[columns[x]!]!, line.flags[columns[x]!]!);
+      for (let x = 0; x < wide; x++) {
+        const at = strongest(line, columns[x]!, columns[x + 1]!);
+        pixels[x] = tint.colour(line.values[at]!, line.flags[at]!);
+      }
       // An unfolded module shows what is below it as a thin line.
       const from = thin[row] ? ROW - 6 : 0;
       if (from) {
@@ -107,11 +103,19 @@ export function Heatmap(props: HeatmapProps) {
     });
   }, [cells, tint, width, steps]);
 
+  const ticks = niceSplits(first, last, Math.max(2, Math.floor(width / 110))).filter(Number.isInteger);
+  const say = relative ? (value: number) => `${number(value, 2)}×` : format;
+  props.onPicture?.(() => canvas.current && {
+    canvas: canvas.current, row: ROW, names: shown, ticks: ticks.map((step) => ({ x: xOf(step), text: grouped(step) })),
+    legend: { colours: Array.from({ length: 32 }, (_, i) => rgb(tint.table[i * 8]!)), low: say(tint.at(0)), high: say(tint.at(1)) },
+  });
+
   const point = (event: PointerEvent | MouseEvent): { row: number; column: number; x: number } | null => {
     const box = canvas.current!.getBoundingClientRect();
     const x = event.clientX - box.left;
     const row = Math.floor((event.clientY - box.top) / ROW);
-    return row >= 0 && row < shown.length && steps.length ? { row, column: columnAt(x), x } : null;
+    if (row < 0 || row >= shown.length || !steps.length) return null;
+    return { row, column: strongest(cells[row]!, columnAt(Math.floor(x)), columnAt(Math.floor(x) + 1)), x };
   };
   const move = (event: KeyboardEvent, row: number): void => {
     const node = shown[row]!;
@@ -135,7 +139,7 @@ export function Heatmap(props: HeatmapProps) {
   const line = spot ? cells[spot.row] : undefined;
   return (
     <div class="heat">
-      <TintLegend tint={tint} format={relative ? (value) => `${number(value, 2)}×` : format} />
+      <TintLegend tint={tint} format={say} />
       <div class="heat-body" onPointerLeave={() => setSpot(null)}>
         <div class="heat-names" role="tree" aria-label={`${props.name}: layers`}>
           {shown.map((one, row) => (
@@ -203,7 +207,7 @@ export function Heatmap(props: HeatmapProps) {
             </>
           )}
           <div class="heat-axis" aria-hidden="true">
-            {niceSplits(first, last, Math.max(2, Math.floor(width / 110))).filter(Number.isInteger).map((step) => (
+            {ticks.map((step) => (
               <span key={step} class={xOf(step) > width - 16 ? "end" : ""} style={{ left: `${xOf(step)}px` }}>{grouped(step)}</span>
             ))}
           </div>

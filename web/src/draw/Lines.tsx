@@ -225,7 +225,7 @@ function joined(tables: (number | null)[][][]): uPlot.AlignedData {
   return uPlot.join(tables as uPlot.AlignedData[], tables.map((table) => table.map(() => 2 as const)));
 }
 
-function stack(lines: readonly Line[]): Line[] {
+export function stack(lines: readonly Line[]): Line[] {
   const length = lines[0]?.x.length ?? 0;
   const sum = new Float64Array(length);
   return lines.map((line) => {
@@ -248,6 +248,8 @@ function options(
   const many = lines.length >= MANY;
   const series: uPlot.Series[] = [{}];
   const bands: uPlot.Band[] = [];
+  // Several envelopes over each other must stay clear.
+  const veil = ["30", "1e", "14"][Math.min(shape.filter(Boolean).length, 3) - 1] ?? "30";
   lines.forEach((line, at) => {
     const few = line.x.length <= 40 && !many && !stacked;
     series.push({
@@ -262,7 +264,7 @@ function options(
       const edge: uPlot.Series = { stroke: `${line.colour.slice(0, 7)}80`, width: 0.8, points: { show: false } };
       series.push(edge, { ...edge });
       const last = series.length - 1;
-      bands.push({ series: [last, last - 1], fill: `${line.colour.slice(0, 7)}30` });
+      bands.push({ series: [last, last - 1], fill: `${line.colour.slice(0, 7)}${veil}` });
     }
   });
   if (stacked)

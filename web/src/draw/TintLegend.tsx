@@ -17,7 +17,7 @@ export function TintLegend({ tint, format = (value) => number(value, 3) }: { tin
   }, [tint.table]);
   const places: [number, number][] =
     tint.kind === "linear"
-      ? niceSplits(tint.low, tint.high, 3).map((value) => [(value - tint.low) / (tint.high - tint.low), value])
+      ? atLeastTwo(niceSplits(tint.low, tint.high, 4), tint).map((value) => [(value - tint.low) / (tint.high - tint.low), value])
       : tint.kind === "log"
         ? thin(logSplits(tint.low, tint.high)).map((place) => [(place - tint.low) / (tint.high - tint.low), 10 ** place])
         : [[0, tint.at(0)], [0.5, 0], [1, tint.at(1)]];
@@ -35,4 +35,6 @@ export function TintLegend({ tint, format = (value) => number(value, 3) }: { tin
   );
 }
 
+/** One number alone is no scale. */
+const atLeastTwo = (places: number[], { low, high }: Tint): number[] => (places.length > 1 ? places : [low, high]);
 const thin = (places: number[]): number[] => (places.length > 4 ? places.filter((_, i) => i % 2 === 0) : places);

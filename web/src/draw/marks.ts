@@ -43,6 +43,18 @@ export function lookOf(kind: string): Look {
   return { ...OTHER, name: words(kind) };
 }
 
+/** The same marks on another axis; `steps` and `x` are those of a line of their run. */
+export function placed(marks: readonly Mark[], steps: ArrayLike<number>, x: ArrayLike<number>): Mark[] {
+  return marks.flatMap((mark) => {
+    let at = 0;
+    while (at < steps.length - 1 && steps[at + 1]! <= mark.step) at += 1;
+    if (!steps.length || mark.step < steps[0]!) return [];
+    const next = Math.min(at + 1, steps.length - 1);
+    const share = next > at ? Math.min(1, (mark.step - steps[at]!) / (steps[next]! - steps[at]!)) : 0;
+    return [{ ...mark, x: x[at]! + share * (x[next]! - x[at]!) }];
+  });
+}
+
 export function marksOf(events: readonly RunEvent[], findings: readonly Finding[]): Mark[] {
   const marks: Mark[] = events
     .filter(({ kind }) => !SILENT.has(kind))

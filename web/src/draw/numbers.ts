@@ -82,9 +82,9 @@ export function unitOf(key: string): (value: number) => string {
 
 export const percent = (share: number): string => `${Math.round(share * 100)} %`;
 
-/** frozen_layer → Frozen layer. */
+/** frozen_layer → Frozen layer, lr_too_high → LR too high. */
 export function words(name: string): string {
-  const text = name.replaceAll(/[_-]+/g, " ");
+  const text = name.replaceAll(/[_-]+/g, " ").replace(/^(lr|amp)\b/, (short) => short.toUpperCase());
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 

@@ -1,4 +1,5 @@
 import { useEffect, useRef } from "preact/hooks";
+import { isReport } from "../data/recorded";
 import type { Finding } from "../data/types";
 import { link, VIEWS, type View } from "../state/place";
 import { Icon, SeverityIcon } from "./icons";
@@ -13,7 +14,7 @@ export function Nav({ view, findings, hasAttention }: { view: View; findings: re
   }, [view]);
   return (
     <nav ref={bar} class="nav" aria-label="Views">
-      {VIEWS.map(([name, text], index) => (
+      {VIEWS.filter(([name]) => name !== "runs" || !isReport()).map(([name, text], index) => (
         <a key={name} href={link(name)} class={name === "attention" && !hasAttention ? "nav-item dim" : "nav-item"} aria-current={name === view ? "page" : undefined} title={`${text} (${index + 1})`}>
           <Icon name={name} />
           <span>{text}</span>

@@ -7,7 +7,7 @@ import { useFrames } from "../data/frames";
 import type { Axis, SeriesHeader } from "../data/types";
 import { lineColour } from "../draw/palette";
 import { Lines, valuesOf, type Limit, type Line } from "../draw/Lines";
-import type { Mark } from "../draw/marks";
+import { placed, type Mark } from "../draw/marks";
 import { labelOf, titleOf, unitOf } from "../draw/numbers";
 import { smoothedValues } from "../draw/smooth";
 import { wantsLog } from "../draw/scale";
@@ -57,6 +57,8 @@ export interface SeriesChartProps {
   note?: string;
   plain?: boolean;
   steady?: boolean;
+  /** The runs are named elsewhere. */
+  unnamed?: boolean;
 }
 
 export function linesOf(frames: readonly (Frame<SeriesHeader> | undefined)[], runs: readonly ChartRun[], labels: Readonly<Record<string, string>> = {}): Line[] {
@@ -109,6 +111,13 @@ export function SeriesChart(props: SeriesChartProps) {
     () => smoothed(linesOf(frames, runs, labels), smooth),
     [...frames, runs.map((run) => run.colour + run.title).join(), labels, theme, smooth],
   );
+  const marks = useMemo(() => {
+    if (byStep || !props.marks?.length) return props.marks ?? [];
+    // The marks are those of the first run.
+    const frame = frames[0];
+    const at = frame?.header.series.find((one) => one.arrays !== undefined)?.arrays;
+    return at === undefined ? [] : placed(props.marks, frame!.arrays[`${at}.steps`]!, frame!.arrays[`${at}.x`] ?? []);
+  }, [frames[0], byStep, props.marks]);
   const [log, setLog] = useState<boolean | undefined>(props.log);
   const isLog = useMemo(() => log ?? wantsLog(valuesOf(lines)), [lines, log]);
   const plot = useRef<uPlot | null>(null);
@@ -116,7 +125,12 @@ export function SeriesChart(props: SeriesChartProps) {
   const label: ReturnType<typeof labelOf> = !props.title && keys.length === 1 ? labelOf(keys[0]!) : { title: name };
   const format = unitOf(keys[0] ?? "");
   const error = errors.find(Boolean) ?? frames.flatMap((frame) => frame?.header.series ?? []).find((one) => one.error)?.error;
-  const legend = lines.filter((line) => !line.smooth).length > 1 && lines.length <= 12 && (
+  const legend = props.unnamed && keys.length === 1 ? null : runs.length > 1 && keys.length > 1 ? (
+    <ul class="legend" aria-label="Lines">
+      {runs.map((run) => <li key={run.id}><span class="swatch" style={{ background: run.colour }} />{run.title}</li>)}
+      <li class="quiet">dashed: {labels?.[keys[1]!] ?? titleOf(keys[1]!)}</li>
+    </ul>
+  ) : lines.filter((line) => !line.smooth).length > 1 && lines.length <= 12 && (
     <ul class="legend" aria-label="Lines">
       {(smooth ? lines.filter((line) => line.smooth || !lines.some((other) => other.smooth && other.key === line.key && other.label.startsWith(line.label))) : lines).map((line) => (
         <li key={line.label}><span class="swatch" style={{ background: line.colour }} />{line.smooth ? line.label.replace(/, smoothed$/, "") : line.label}</li>
@@ -126,7 +140,7 @@ export function SeriesChart(props: SeriesChartProps) {
   const body = lines.length ? (
       <Lines
         name={name} lines={lines} format={format} log={log} axis={axis} height={height} group={byStep ? "steps" : axis}
-        marks={byStep ? (props.marks ?? []) : []} limits={props.limits ?? []} band={props.band} wholeBand={!!props.wholeBand} spot={props.spot}
+        marks={marks} limits={props.limits ?? []} band={props.band} wholeBand={!!props.wholeBand} spot={props.spot}
         stacked={!!props.stacked} fromZero={!!props.fromZero}
         range={byStep ? zoom : local} onRange={(range) => (byStep ? setZoom(range) : setLocal(range ?? undefined))}
         onOpen={props.plain ? undefined : openSeries} onPlot={(made) => (plot.current = made)}
@@ -158,7 +172,7 @@ export function SeriesChart(props: SeriesChartProps) {
         }
         save={lines.length ? {
           PNG: () => plot.current && savePng(plot.current.ctx.canvas, name),
-          SVG: () => saveLinesSvg(lines, name, axis, log, format),
+          SVG: () => saveLinesSvg(lines, name, { axis, log, format, stacked: !!props.stacked, fromZero: !!props.fromZero, band: props.band, limits: props.limits ?? [] }),
         } : undefined}
       >
         {body}

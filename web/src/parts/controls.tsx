@@ -1,6 +1,7 @@
 // Choosing things.
 
 import type { ComponentChildren } from "preact";
+import type { Axis } from "../data/types";
 import { set, usePlace } from "../state/place";
 
 export function Choice<T extends string>({ label, value, options, onChange }: {
@@ -63,6 +64,19 @@ export function pattern(text: string): { test(name: string): boolean; problem?: 
     const plain = text.toLowerCase();
     return { test: (name) => name.toLowerCase().includes(plain), problem: (error as Error).message };
   }
+}
+
+const AXES: Record<Axis, string> = { step: "steps", time: "time", tokens: "tokens", samples: "samples" };
+
+/** By what runs lie over each other. */
+export function useAlign(axes: readonly Axis[]): Axis {
+  const { settings } = usePlace();
+  return axes.find((axis) => axis === settings["align"]) ?? "step";
+}
+
+export function AlignedBy({ axes }: { axes: readonly Axis[] }) {
+  const align = useAlign(axes);
+  return <Toggle label="Aligned by" value={align} options={axes.map((axis) => [axis, AXES[axis] ?? axis] as const)} onChange={(next) => set({ align: next === "step" ? "" : next })} />;
 }
 
 /** How much lines are smoothed, in every chart. */

@@ -22,7 +22,7 @@ export interface Place {
 }
 
 /** Settings that mean the same in every view and go along when the view changes. */
-const SHARED = new Set(["runs", "pins", "x", "open", "smooth"]);
+const SHARED = new Set(["runs", "pins", "x", "open", "smooth", "align"]);
 
 export function parsePlace(hash: string): Place {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);

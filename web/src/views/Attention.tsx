@@ -6,6 +6,7 @@ import { toNumber, type Attention } from "../data/types";
 import { css as rgb, inkOn, packed } from "../draw/colours";
 import { grouped, number, words } from "../draw/numbers";
 import { TintLegend } from "../draw/TintLegend";
+import { escaped, savePicture } from "../draw/save";
 import { makeTint, tintFor } from "../draw/tint";
 import { Card } from "../parts/Card";
 import { Bar, Choice, StepSlider } from "../parts/controls";
@@ -45,7 +46,7 @@ export function AttentionView() {
         <StepSlider value={step} first={first} last={last} onChange={(next) => set({ step: next >= last ? "" : next })} />
         <output class="figure step-out">step {grouped(value.step ?? step)}</output>
       </Bar>
-      <Card title={`${words(stat)} of each head`} note={MEANING[stat]}>
+      <Card title={`${words(stat)} of each head`} note={MEANING[stat]} save={savePicture(() => gridPicture(value.layers, grid, (one) => tint.colour(one, Number.isFinite(one) ? 0 : 1)), `${words(stat)} of each head, step ${grouped(value.step ?? step)}`)}>
         <TintLegend tint={tint} />
         <div class="heads-scroll">
           <table class="heads">
@@ -66,7 +67,7 @@ export function AttentionView() {
                         <button
                           style={{ background: rgb(shade), color: inkOn(shade) }} title={`${layer}, head ${head}: ${number(one, 4)}`}
                           aria-label={`${layer}, head ${head}: ${number(one, 4)}`} onClick={() => openSeries(`attention/${layer}.head_${head}/${stat}`)}
-                        >{number(one, 2)}</button>
+                        >{brief(one)}</button>
                       </td>
                     );
                   })}
@@ -79,4 +80,26 @@ export function AttentionView() {
       <LayerHeat kind="attention" stat={stat} tint={tint.kind} title={`${words(stat)} over time`} />
     </div>
   );
+}
+
+/** Short enough for a cell: 0.0008 is 8e-4 there. */
+function brief(value: number): string {
+  const text = number(value, 2);
+  return text.length > 6 ? value.toExponential(0).replace("e+", "e") : text;
+}
+
+/** The grid as a drawing, for a file. */
+function gridPicture(layers: readonly string[], grid: readonly (readonly number[])[], shade: (value: number) => number) {
+  const left = 20 + Math.max(...layers.map((layer) => layer.length)) * 6.4;
+  const [wide, high] = [54, 30];
+  const heads = Math.max(...grid.map((row) => row.length));
+  const parts = Array.from({ length: heads }, (_, head) => `<text x="${left + (head + 0.5) * wide}" y="12" text-anchor="middle" fill="${colour("ink-3")}">${head}</text>`);
+  layers.forEach((layer, at) => {
+    parts.push(`<text x="${left - 8}" y="${at * high + 38}" text-anchor="end" fill="${colour("ink-2")}">${escaped(layer)}</text>`);
+    grid[at]!.forEach((one, head) => {
+      if (Number.isNaN(one)) return;
+      parts.push(`<rect x="${left + head * wide + 1}" y="${at * high + 20}" width="${wide - 2}" height="${high - 2}" rx="4" fill="${rgb(shade(one))}"/><text x="${left + (head + 0.5) * wide}" y="${at * high + 38}" text-anchor="middle" fill="${inkOn(shade(one))}">${brief(one)}</text>`);
+    });
+  });
+  return { width: left + heads * wide + 16, height: layers.length * high + 32, body: parts.join("") };
 }

@@ -8,6 +8,7 @@ import type { ProfileHeader } from "../data/types";
 import { BAD_CSS } from "../draw/colours";
 import { lineColour } from "../draw/palette";
 import { grouped, unitOf, words } from "../draw/numbers";
+import { saveElement } from "../draw/save";
 import { linear, logarithmic, wantsLog } from "../draw/scale";
 import { Card } from "../parts/Card";
 import { Bar, pattern, StepSlider, TextField, Toggle } from "../parts/controls";
@@ -17,9 +18,13 @@ import { useCurrent } from "../state/current";
 import { set, usePlace } from "../state/place";
 import { KindAndStat, picked } from "./pick";
 
+/** Kept steps of one run have its colour; the dashes tell them apart. */
+const DASHES = ["", "6 3", "2 3", "9 3 2 3"];
+
 interface Profile {
   label: string;
   colour: string;
+  dash: string;
   strong: boolean;
   sites: Map<string, { value: number; flags: number }>;
 }
@@ -52,7 +57,7 @@ export function DepthView() {
         const strong = line === 0;
         const sites = new Map(header.sites.map((site, s) => [site, { value: arrays["values"]![line * count + s]!, flags: arrays["flags"]![line * count + s]! }]));
         const colour = runs.length > 1 ? runs[at]!.colour : lineColour(line);
-        out.push({ label: `${runs.length > 1 ? `${runs[at]!.title} · ` : ""}step ${grouped(measured)}`, colour, strong, sites });
+        out.push({ label: `${runs.length > 1 ? `${runs[at]!.title} · ` : ""}step ${grouped(measured)}`, colour, dash: runs.length > 1 ? DASHES[line % DASHES.length]! : "", strong, sites });
       });
     });
     return out;
@@ -62,6 +67,7 @@ export function DepthView() {
     return [...names].filter((site) => test(site) && (which === "all" || matrices.has(site)));
   }, [...several.frames, filter, which, matrices]);
   const error = several.errors.find(Boolean);
+  const chart = useRef<HTMLDivElement>(null);
   return (
     <div class="view">
       <h1 class="hidden">Depth profile</h1>
@@ -78,9 +84,9 @@ export function DepthView() {
           <button key={one} class="chip" aria-label={`Remove step ${one}`} onClick={() => set({ keep: kept.filter((other) => other !== one).join() })}>{grouped(one)} ✕</button>
         ))}
       </Bar>
-      <Card title={`${words(kind)} ${stat} over depth`} note="first layer on top">
+      <Card title={`${words(kind)} ${stat} over depth`} note="first layer on top" save={sites.length ? saveElement(() => chart.current?.querySelector("svg.profile-plot"), `${words(kind)} ${stat} over depth`, profiles) : undefined}>
         {error && !profiles.length ? <Problem text={error} /> : several.loading ? <Loading what="Loading the profile" height={420} /> : !sites.length ? <Empty title="No layer matches">{filter}</Empty> : (
-          <ProfileChart name={`${words(kind)} ${stat} over depth`} sites={sites} profiles={profiles} format={unitOf(stat)} onPick={(site) => openSeries(keyText({ kind, site, stat }))} />
+          <div ref={chart}><ProfileChart name={`${words(kind)} ${stat} over depth`} sites={sites} profiles={profiles} format={unitOf(stat)} onPick={(site) => openSeries(keyText({ kind, site, stat }))} /></div>
         )}
       </Card>
     </div>
@@ -125,9 +131,9 @@ function ProfileChart({ name, sites, profiles, format, onPick }: {
   return (
     <div ref={host} class="profile" role="group" aria-label={`${name}: ${sites.length} layers, ${profiles.map((one) => one.label).join(", ")}`}>
       <ul class="legend">
-        {profiles.map((one) => <li key={one.label}><span class="swatch" style={{ background: one.colour }} />{one.label}</li>)}
+        {profiles.map((one) => <li key={one.label}><svg class="line-swatch" width={22} height={6} aria-hidden="true"><line x1={0} x2={22} y1={3} y2={3} stroke={one.colour} stroke-width={2} stroke-dasharray={one.dash} /></svg>{one.label}</li>)}
       </ul>
-      <svg width={width} height={height} onPointerLeave={() => setLit(null)}>
+      <svg class="profile-plot" width={width} height={height} onPointerLeave={() => setLit(null)}>
         {scale.splits(low, high).map((split) => {
           const x = left + 8 + ((split - low) / (high - low)) * (width - left - 24);
           return (
@@ -163,7 +169,7 @@ function ProfileChart({ name, sites, profiles, format, onPick }: {
           });
           return (
             <g key={one.label} class="profile-line">
-              <path d={path} fill="none" stroke={one.colour} stroke-width={one.strong ? 1.6 : 1} />
+              <path d={path} fill="none" stroke={one.colour} stroke-width={one.strong ? 1.6 : 1.2} stroke-dasharray={one.dash} />
               {dots}
             </g>
           );

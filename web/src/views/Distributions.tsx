@@ -11,7 +11,7 @@ import { Histograms, type Mode } from "./Histograms";
 const ORDER = ["gradient", "activation", "parameter", "update"];
 
 export function DistributionsView() {
-  const { run } = useCurrent();
+  const { run, runs } = useCurrent();
   const { settings } = usePlace();
   const kinds = Object.keys(run.columns).filter((kind) => run.columns[kind]!.histograms.length).sort((a, b) => (ORDER.indexOf(a) + 1 || 9) - (ORDER.indexOf(b) + 1 || 9));
   const kind = kinds.includes(settings["kind"] ?? "") ? settings["kind"]! : (kinds[0] ?? "");
@@ -39,8 +39,16 @@ export function DistributionsView() {
         </span>
         <Toggle label="As" value={mode} options={[["heat", "heatmap"], ["ridge", "ridge"], ["fan", "percentiles"]]} onChange={(next) => set({ mode: next === "heat" ? "" : next })} />
       </Bar>
-      {site ? <Histograms run={run.id} kind={kind} site={site} mode={mode} height={440} title={`${words(kind)} of ${site}`} /> : <Empty title="No tensor matches">{filter}</Empty>}
-      {site && mode === "heat" && <Histograms run={run.id} kind={kind} site={site} mode="fan" height={220} />}
+      {!site ? <Empty title="No tensor matches">{filter}</Empty> : runs.length > 1 ? (
+        <div class={runs.length > 2 ? "grid" : "view"}>
+          {runs.map((one) => <Histograms key={one.id} run={one.id} kind={kind} site={site} mode={mode} height={300} title={`${words(kind)} of ${site}, ${one.title}`} />)}
+        </div>
+      ) : (
+        <>
+          <Histograms run={run.id} kind={kind} site={site} mode={mode} height={440} title={`${words(kind)} of ${site}`} />
+          {mode === "heat" && <Histograms run={run.id} kind={kind} site={site} mode="fan" height={220} />}
+        </>
+      )}
     </div>
   );
 }

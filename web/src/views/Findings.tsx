@@ -26,7 +26,7 @@ export function FindingsView() {
   useCommand("next", () => choose(at + 1));
   useCommand("previous", () => choose(at - 1));
   if (findings.error) return <Problem text={findings.error} />;
-  if (!findings.value) return <Loading what="Loading findings" height={300} />;
+  if (!findings.value) return <Checking run={run} alone={alone} marks={marks} />;
   const open = all.filter((one) => one.state !== "resolved");
   const resolved = all.length - open.length;
   return (
@@ -56,6 +56,20 @@ export function FindingsView() {
           <Detail key={idOf(all[at]!, at)} finding={all[at]!} run={run} runs={alone} marks={marks} />
         </div>
       )}
+    </div>
+  );
+}
+
+/** A run without stored findings is diagnosed now; of a long one that takes a second. */
+function Checking({ run, alone, marks }: Pick<ReturnType<typeof useCurrent>, "run" | "alone" | "marks">) {
+  const keys = [run.loss_key ?? "loss", `gradient/${ROOT}/norm`].filter((key) => hasKey(run, key));
+  return (
+    <div class="view findings">
+      <h1 class="view-title">Looking for what is wrong<span class="quiet"> in {run.name} …</span></h1>
+      <div class="split">
+        <Loading what="Looking for what is wrong" height={70} />
+        <div class="grid">{keys.map((key) => <SeriesChart key={key} runs={alone} keys={[key]} marks={marks} />)}</div>
+      </div>
     </div>
   );
 }

@@ -4,25 +4,31 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useFrame } from "../data/ask";
 import type { HistogramHeader } from "../data/types";
 import { SEQUENTIAL } from "../draw/colours";
+import { lookOf, type Mark } from "../draw/marks";
 import { grouped, number, percent } from "../draw/numbers";
-import { saveHeatSvg, savePng } from "../draw/save";
+import { saveCanvas } from "../draw/save";
 import { niceSplits } from "../draw/scale";
 import { signedAxis, spaced } from "../draw/signed";
 import { Card } from "../parts/Card";
 import { useRange } from "../parts/SeriesChart";
 import { Empty, Loading, Problem } from "../parts/states";
 import { useVisible } from "../parts/visible";
+import { useCurrent } from "../state/current";
 import { colour as css, useTheme } from "../state/theme";
 
 export type Mode = "heat" | "ridge" | "fan";
 const NAMES: Record<Mode, string> = { heat: "Distribution over time", ridge: "Distributions, newest in front", fan: "Percentiles" };
 const LEFT = 62;
 const BOTTOM = 22;
+/** Room for the marks. */
+const TOP = 14;
 /** Percentile pairs of the fan, the widest first; positions in the header's list. */
 const FAN: readonly (readonly [number, number, number])[] = [[0, 8, 0.1], [1, 7, 0.14], [2, 6, 0.2], [3, 5, 0.3]];
 
 export function Histograms({ run, kind, site, mode, height = 300, title }: { run: string; kind: string; site: string; mode: Mode; height?: number; title?: string }) {
   const theme = useTheme();
+  const current = useCurrent();
+  const seen = current.run.id === run ? current.marks : NO_MARKS;
   const [element, visible] = useVisible<HTMLDivElement>();
   const [range] = useRange();
   const { value, error, loading } = useFrame<HistogramHeader>(run, "histograms", { kind, site, points: 300, ...(range && { start: range[0], stop: range[1] + 1 }) }, visible);
@@ -60,10 +66,12 @@ export function Histograms({ run, kind, site, mode, height = 300, title }: { run
   }, [value, there]);
 
   const plotWidth = Math.max(10, width - LEFT - 18);
-  const plotHeight = height - BOTTOM - 6;
+  const plotHeight = height - BOTTOM - TOP;
   const first = shape?.steps[0] ?? 0;
   const last = shape?.steps[shape.steps.length - 1] ?? 1;
-  const y = (place: number): number => 6 + (1 - place / (shape?.bins ?? 1)) * plotHeight;
+  const end = endOf(shape?.steps ?? [], mode);
+  const xOf = (step: number): number => LEFT + ((step - first) / (end - first || 1)) * plotWidth;
+  const y = (place: number): number => TOP + (1 - place / (shape?.bins ?? 1)) * plotHeight;
 
   useEffect(() => {
     if (!shape || !canvas.current || width < 20) return;
@@ -95,16 +103,17 @@ export function Histograms({ run, kind, site, mode, height = 300, title }: { run
       context.textBaseline = "alphabetic";
       context.fillStyle = css("ink-3");
       for (const step of niceSplits(first, last, Math.max(2, Math.floor(width / 120))))
-        context.fillText(grouped(step), LEFT + ((step - first) / (last - first || 1)) * plotWidth, height - 6);
+        context.fillText(grouped(step), xOf(step), height - 6);
+      drawMarks(context, seen.filter(({ step }) => step >= first && step <= end), xOf, plotHeight);
     }
-  }, [shape, mode, width, height, theme]);
+  }, [shape, mode, width, height, theme, seen]);
 
   const name = title ?? NAMES[mode];
   const tip = shape && spot && mode !== "ridge" ? readOut(shape, spot, plotWidth, plotHeight, mode) : null;
   return (
     <div ref={element} class="chart">
       <Card title={name} note={mode === "heat" ? "share of elements in each bin" : mode === "fan" ? "min, p1, p5, p25, median, p75, p95, p99, max" : undefined}
-        save={there ? { PNG: () => canvas.current && savePng(canvas.current, `${kind} ${site}`), SVG: () => canvas.current && saveHeatSvg(canvas.current, `${kind} ${site}`) } : undefined}>
+        save={there ? saveCanvas(() => canvas.current, `${kind} ${site}`) : undefined}>
         {error ? <Problem text={error} /> : !there ? (loading || !visible || !value ? <Loading what="Loading histograms" height={height} asleep={!visible} /> : <Empty title="No histograms yet" />) : (
           <div class="histogram" ref={host} onPointerLeave={() => setSpot(null)}>
             <canvas
@@ -178,6 +187,32 @@ interface Shape {
   bins: number;
 }
 
+/** Where the axis ends: a bucket of the heatmap reaches to the next one, a line ends at the last. */
+function endOf(steps: ArrayLike<number>, mode: Mode): number {
+  const last = steps[steps.length - 1] ?? 1;
+  if (mode !== "heat") return last;
+  return steps.length > 1 ? last + (last - steps[steps.length - 2]!) : last + 1;
+}
+
+const NO_MARKS: readonly Mark[] = [];
+
+function drawMarks(context: CanvasRenderingContext2D, marks: readonly Mark[], x: (step: number) => number, height: number): void {
+  context.font = "10px ui-sans-serif, system-ui, sans-serif";
+  context.setLineDash([2, 3]);
+  for (const { step, kind } of marks) {
+    const look = lookOf(kind);
+    context.fillStyle = context.strokeStyle = css(look.colour);
+    if (look.line) {
+      context.beginPath();
+      context.moveTo(x(step), TOP);
+      context.lineTo(x(step), TOP + height);
+      context.stroke();
+    }
+    context.fillText(look.glyph, x(step), TOP - 4);
+  }
+  context.setLineDash([]);
+}
+
 function drawHeat(context: CanvasRenderingContext2D, { steps, shares, most, bins }: Shape, width: number, height: number): void {
   const count = steps.length;
   const image = new OffscreenCanvas(count, bins);
@@ -193,12 +228,11 @@ function drawHeat(context: CanvasRenderingContext2D, { steps, shares, most, bins
   inner.putImageData(data, 0, 0);
   context.imageSmoothingEnabled = false;
   // Buckets need not be equally long: each is drawn from its step to the next.
-  const [first, last] = [steps[0]!, steps[count - 1]!];
-  const end = count > 1 ? last + (last - steps[count - 2]!) : last + 1;
+  const [first, end] = [steps[0]!, endOf(steps, "heat")];
   for (let i = 0; i < count; i++) {
     const from = LEFT + Math.round(((steps[i]! - first) / (end - first)) * width);
     const to = LEFT + Math.round((((i + 1 < count ? steps[i + 1]! : end) - first) / (end - first)) * width);
-    context.drawImage(image, i, 0, 1, bins, from, 6, Math.max(1, to - from), height);
+    context.drawImage(image, i, 0, 1, bins, from, TOP, Math.max(1, to - from), height);
   }
 }
 
@@ -240,15 +274,15 @@ function drawRidge(context: CanvasRenderingContext2D, { steps, shares, most, bin
     const x = LEFT + (tick.place / bins) * width;
     context.strokeStyle = css("grid");
     context.beginPath();
-    context.moveTo(x, 6);
-    context.lineTo(x, height + 6);
+    context.moveTo(x, TOP);
+    context.lineTo(x, height + TOP);
     context.stroke();
     context.fillStyle = css("ink-3");
     context.fillText(tick.text, x, height + 20);
   }
   context.textAlign = "right";
   picks.forEach((i, at) => {
-    const base = 6 + tall + at * gap;
+    const base = TOP + tall + at * gap;
     context.beginPath();
     context.moveTo(LEFT, base);
     for (let b = 0; b < bins; b++) context.lineTo(LEFT + ((b + 0.5) / bins) * width, base - Math.min(1, Math.sqrt(shares[i * bins + b]! / most)) * tall * 0.92);
@@ -270,7 +304,7 @@ function drawRidge(context: CanvasRenderingContext2D, { steps, shares, most, bin
 function readOut({ steps, low, high, shares, percentiles, bins }: Shape, spot: { x: number; y: number }, width: number, height: number, mode: Mode): { head: string; rows: [string, string][] } | null {
   const share = (spot.x - LEFT) / width;
   if (share < 0 || share > 1) return null;
-  const want = steps[0]! + share * (steps[steps.length - 1]! - steps[0]!);
+  const want = steps[0]! + share * (endOf(steps, mode) - steps[0]!);
   let i = 0;
   while (i + 1 < steps.length && steps[i + 1]! <= want) i += 1;
   const head = `step ${grouped(steps[i]!)}`;
@@ -278,7 +312,7 @@ function readOut({ steps, low, high, shares, percentiles, bins }: Shape, spot: {
     const names = ["min", "p1", "p5", "p25", "median", "p75", "p95", "p99", "max"];
     return { head, rows: names.map((name, p): [string, string] => [name, number(percentiles[i * 9 + p]!, 3)]).reverse() };
   }
-  const bin = Math.floor((1 - (spot.y - 6) / height) * bins);
+  const bin = Math.floor((1 - (spot.y - TOP) / height) * bins);
   if (bin < 0 || bin >= bins) return null;
   const inside = low[bin] === high[bin] ? "exactly 0" : `${number(low[bin]!, 2)} … ${number(high[bin]!, 2)}`;
   const amount = shares[i * bins + bin]!;

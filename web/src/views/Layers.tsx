@@ -6,7 +6,7 @@ import { keyText, parseKey } from "../data/key";
 import type { MatrixHeader } from "../data/types";
 import { Heatmap } from "../draw/Heatmap";
 import { unitOf, words } from "../draw/numbers";
-import { saveHeatSvg, savePng } from "../draw/save";
+import { saveHeat, type HeatPicture } from "../draw/save";
 import { tintFor, type TintKind } from "../draw/tint";
 import { buildTree, firstDepth, isLayer, typesOf, type Node } from "../draw/tree";
 import { Card } from "../parts/Card";
@@ -48,7 +48,7 @@ export function LayerHeat({ kind, stat, filter = "", tint, title }: { kind: stri
   const { value, error, loading } = useFrame<MatrixHeader>(
     run.id, "matrix", { kind, stat, points: 900, ...(range && { start: range[0], stop: range[1] + 1 }) }, visible && !!stat,
   );
-  const canvas = useRef<HTMLCanvasElement | null>(null);
+  const picture = useRef<(() => HeatPicture | null) | null>(null);
   const tree = useMemo(() => {
     if (!value) return null;
     const { test } = pattern(filter);
@@ -85,7 +85,7 @@ export function LayerHeat({ kind, stat, filter = "", tint, title }: { kind: stri
             <button class="tool" title="Fold to modules" aria-label="Fold layers" onClick={() => tree && flip((node) => node.depth < 2 && !isLayer(node))}>fold</button>
           </>
         }
-        save={{ PNG: () => canvas.current && savePng(canvas.current, name), SVG: () => canvas.current && saveHeatSvg(canvas.current, name) }}
+        save={saveHeat(() => picture.current?.() ?? null, name)}
       >
         {error ? <Problem text={error} /> : !value || !tree ? (
           loading || !visible ? <Loading what="Loading the heatmap" height={420} asleep={!visible} /> : <Empty title="Nothing was measured of this" />
@@ -94,7 +94,7 @@ export function LayerHeat({ kind, stat, filter = "", tint, title }: { kind: stri
             name={name} tree={tree} steps={steps!} values={value.arrays["values"]!} flags={value.arrays["flags"]!}
             tint={tint === "relative" ? "log" : tint} relative={tint === "relative"} isOpen={isOpen} onToggle={toggle} onPick={pick}
             picked={settings["open"] ? parseKey(settings["open"], run.columns).site : undefined}
-            marks={marks} format={unitOf(stat)} onCanvas={(made) => (canvas.current = made)}
+            marks={marks} format={unitOf(stat)} onPicture={(made) => (picture.current = made)}
           />
         )}
       </Card>

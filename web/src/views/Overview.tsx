@@ -6,7 +6,7 @@ import { hasKey, keyText } from "../data/key";
 import { ROOT } from "../data/root";
 import type { OverviewStatus, Run, SeriesHeader } from "../data/types";
 import { bytes, duration, grouped, number, percent, short, words } from "../draw/numbers";
-import { Smoothing } from "../parts/controls";
+import { AlignedBy, Smoothing, useAlign } from "../parts/controls";
 import { SeriesChart } from "../parts/SeriesChart";
 import { useCurrent } from "../state/current";
 import { usePins } from "../state/place";
@@ -28,7 +28,8 @@ interface Chart {
 export function OverviewView() {
   const { run, runs, alone, marks } = useCurrent();
   const [pins] = usePins();
-  const { value } = useFrame<SeriesHeader>(run.id, "overview", { points: 2 });
+  const axis = useAlign(runs.length > 1 ? run.axes : ["step"]);
+  const { value, loading } = useFrame<SeriesHeader>(run.id, "overview", { points: 2 });
   const status = value?.header.status;
   const loss = useMemo(() => lastOf(value, run.loss_key), [value, run.loss_key]);
   const charts = useMemo(() => chosen(run), [run.columns, run.loss_key]);
@@ -36,17 +37,17 @@ export function OverviewView() {
   return (
     <div class="view">
       <h1 class="hidden">Overview</h1>
-      <Facts run={run} status={status} loss={loss} />
+      <Facts run={run} status={status} loss={loss} busy={loading && !value} />
       {pinned.length > 0 && (
         <section aria-label="Pinned">
           <h2 class="section">Pinned</h2>
-          <div class="grid">{pinned.map((key) => <SeriesChart key={key} runs={runs} keys={[key]} marks={marks} />)}</div>
+          <div class="grid">{pinned.map((key) => <SeriesChart key={key} runs={runs} keys={[key]} axis={axis} marks={marks} />)}</div>
         </section>
       )}
-      <div class="grid-bar"><Smoothing /></div>
+      <div class="grid-bar">{runs.length > 1 && run.axes.length > 1 && <AlignedBy axes={run.axes} />}<Smoothing /></div>
       <div class="grid">
         {charts.map(({ title, keys, ...rest }) => (
-          <SeriesChart key={title} runs={keys.length > 3 || rest.stacked ? alone : runs} keys={keys} title={title} marks={marks} {...rest} />
+          <SeriesChart key={title} runs={rest.stacked ? alone : runs} keys={runs.length > 1 && !rest.stacked ? keys.slice(0, 2) : keys} axis={rest.stacked ? "step" : axis} title={title} marks={marks} {...rest} {...(rest.stacked && runs.length > 1 && { note: run.name })} />
         ))}
       </div>
       {marks.length > 0 && (
@@ -69,7 +70,7 @@ function lastOf(frame: { header: SeriesHeader; arrays: Record<string, ArrayLike<
   return values?.[values.length - 1];
 }
 
-function Facts({ run, status, loss }: { run: Run; status: OverviewStatus | undefined; loss: number | undefined }) {
+function Facts({ run, status, loss, busy }: { run: Run; status: OverviewStatus | undefined; loss: number | undefined; busy: boolean }) {
   const frac = status?.frac ?? (run.total_steps && run.last_step ? run.last_step / run.total_steps : null);
   const memory = Object.entries(status?.memory ?? {}).find(([name, value]) => typeof value === "number" && /bytes/.test(name));
   const facts: [string, string, string?][] = [
@@ -83,7 +84,7 @@ function Facts({ run, status, loss }: { run: Run; status: OverviewStatus | undef
   if (memory) facts.push(["Memory", bytes(memory[1] as number)]);
   if (status?.schedule) facts.push(["Schedule", status.schedule]);
   return (
-    <section class="facts" aria-label="Now">
+    <section class="facts" aria-label="Now" aria-busy={busy}>
       {frac !== null && frac !== undefined && (
         <div class="progress" role="progressbar" aria-label="Progress" aria-valuenow={Math.round(frac * 100)} aria-valuemin={0} aria-valuemax={100}><i style={{ width: `${Math.min(frac, 1) * 100}%` }} /></div>
       )}
@@ -115,7 +116,7 @@ function chosen(run: Run): Chart[] {
     labels: Object.fromEntries([[run.loss_key ?? "loss", "train"], ...evalLoss.map((key) => [key, key.split("/")[1]!])]),
   });
   for (const stat of Object.keys(run.columns["eval"]?.stats ?? {}))
-    if (stat !== "loss") add(`Evaluation: ${stat}`, sites("eval", stat).map((site) => keyText({ kind: "eval", site, stat })));
+    if (stat !== "loss" && stat !== "train_mode") add(`Evaluation: ${stat}`, sites("eval", stat).map((site) => keyText({ kind: "eval", site, stat })));
   add("Gradient norm", [`gradient/${ROOT}/norm`, `gradient/${ROOT}/clipped_norm`], {
     labels: { [`gradient/${ROOT}/norm`]: "before clipping", [`gradient/${ROOT}/clipped_norm`]: "after clipping" },
   });

@@ -5,9 +5,10 @@ import { useRun, useRuns } from "../data/ask";
 import { useNows } from "../data/live";
 import { allKeys } from "../data/key";
 import { toNumber, type Axis, type Run, type RunLine, type Spark } from "../data/types";
+import type { Mark } from "../draw/marks";
 import { lineColour } from "../draw/palette";
 import { ago, duration, grouped, number, words } from "../draw/numbers";
-import { Bar, pattern, Smoothing, TextField, Toggle } from "../parts/controls";
+import { AlignedBy, Bar, pattern, Smoothing, TextField, useAlign } from "../parts/controls";
 import { SeverityIcon, StatusBadge } from "../parts/icons";
 import { SeriesChart, type ChartRun } from "../parts/SeriesChart";
 import { Empty, Loading } from "../parts/states";
@@ -49,7 +50,7 @@ export function RunsView() {
           </tbody>
         </table>
       </div>
-      {current && (current.runs.length > 1 ? <Compare runs={current.runs} axes={current.run.axes} run={current.run} all={list.value.runs} /> : (
+      {current && (current.runs.length > 1 ? <Compare runs={current.runs} axes={current.run.axes} run={current.run} all={list.value.runs} marks={current.marks} /> : (
         list.value.runs.length > 1 && <p class="quiet center">Tick another run to lay it over this one: here, and in every other view.</p>
       ))}
     </div>
@@ -100,9 +101,9 @@ function Sparkline({ spark, colour }: { spark: Spark; colour: string }) {
 /** What two trainings are compared by first. */
 const KEYS = ["eval/val/loss", "gradient/[root module]/norm", "summary/update_ratio/median", "optimizer/group0/lr", "speed/run/tokens_per_s"];
 
-function Compare({ runs, axes, run, all }: { runs: readonly ChartRun[]; axes: readonly Axis[]; run: Run; all: readonly RunLine[] }) {
+function Compare({ runs, axes, run, all, marks }: { runs: readonly ChartRun[]; axes: readonly Axis[]; run: Run; all: readonly RunLine[]; marks: readonly Mark[] }) {
   const { settings } = usePlace();
-  const align = (axes.includes(settings["align"] as Axis) ? settings["align"] : "step") as Axis;
+  const align = useAlign(axes);
   const search = settings["compare"] ?? "";
   const { test, problem } = pattern(search);
   const keys = useMemo(() => {
@@ -111,19 +112,18 @@ function Compare({ runs, axes, run, all }: { runs: readonly ChartRun[]; axes: re
     const wanted = [run.loss_key ?? "loss", ...KEYS];
     return wanted.filter((key) => there.includes(key));
   }, [run.columns, run.loss_key, search]);
-  const names: Record<string, string> = { step: "steps", time: "time", tokens: "tokens", samples: "samples" };
   return (
     <section aria-label="Comparison">
       <h2 class="section">Compared</h2>
       <Bar>
-        <Toggle label="Aligned by" value={align} options={axes.map((axis) => [axis, names[axis] ?? axis] as const)} onChange={(next) => set({ align: next === "step" ? "" : next })} />
+        <AlignedBy axes={axes} />
         <TextField label="Series" value={search} placeholder="regular expression; empty: the most telling" onInput={(text) => set({ compare: text })} problem={problem} />
         <Smoothing />
       </Bar>
       <ul class="legend big">
         {runs.map((one) => <li key={one.id}><span class="swatch" style={{ background: one.colour }} />{one.title}</li>)}
       </ul>
-      {keys.length ? <div class="grid">{keys.map((key) => <SeriesChart key={key + align} runs={runs} keys={[key]} axis={align} />)}</div> : <Empty title="No series matches">{search}</Empty>}
+      {keys.length ? <div class="grid">{keys.map((key) => <SeriesChart key={key + align} runs={runs} keys={[key]} axis={align} marks={marks} unnamed />)}</div> : <Empty title="No series matches">{search}</Empty>}
       <h2 class="section">What differs in their settings</h2>
       <Differences runs={runs} all={all} />
     </section>

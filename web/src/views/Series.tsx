@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { allKeys, hasKey, parseKey } from "../data/key";
 import { grouped, words } from "../draw/numbers";
-import { Bar, pattern, Smoothing, TextField } from "../parts/controls";
+import { AlignedBy, Bar, pattern, Smoothing, TextField, useAlign } from "../parts/controls";
 import { SeriesChart } from "../parts/SeriesChart";
 import { Empty } from "../parts/states";
 import { useCurrent } from "../state/current";
@@ -15,6 +15,7 @@ export function SeriesView() {
   const { run, runs, marks } = useCurrent();
   const { settings } = usePlace();
   const [pins] = usePins();
+  const axis = useAlign(runs.length > 1 ? run.axes : ["step"]);
   const search = settings["search"] ?? "";
   const { test, problem } = pattern(search);
   const all = useMemo(() => allKeys(run.columns), [run.columns]);
@@ -35,9 +36,15 @@ export function SeriesView() {
       <h1 class="hidden">All series</h1>
       <Bar>
         <TextField id="search" label="Search" value={search} placeholder="loss, mlp.*ratio, ^gradient/.*rms$ …" onInput={(text) => set({ search: text })} problem={problem} />
+        {runs.length > 1 && run.axes.length > 1 && <AlignedBy axes={run.axes} />}
         <Smoothing />
         <span class="figure count" role="status">{grouped(found.length)} of {grouped(all.length)} series</span>
       </Bar>
+      {runs.length > 1 && (
+        <ul class="legend big" aria-label="Runs">
+          {runs.map((one) => <li key={one.id}><span class="swatch" style={{ background: one.colour }} />{one.title}</li>)}
+        </ul>
+      )}
       {search === "" && (
         <div class="chips" role="group" aria-label="Kinds">
           {groups.map(([kind, count]) => (
@@ -48,7 +55,7 @@ export function SeriesView() {
       {pinned.length > 0 && (
         <section aria-label="Pinned">
           <h2 class="section">Pinned</h2>
-          <div class="grid">{pinned.map((key) => <SeriesChart key={key} runs={runs} keys={[key]} marks={marks} height={140} />)}</div>
+          <div class="grid">{pinned.map((key) => <SeriesChart key={key} runs={runs} keys={[key]} axis={axis} marks={marks} height={140} unnamed />)}</div>
         </section>
       )}
       {pinned.length > 0 && <h2 class="section">Found</h2>}
@@ -56,7 +63,7 @@ export function SeriesView() {
         <div class="grid three">
           {found.slice(0, shown).map((key) => {
             const { kind, stat } = parseKey(key, run.columns);
-            return <SeriesChart key={key} runs={runs} keys={[key]} marks={marks} height={130} band={run.healthy[`${kind}/${stat}`]} />;
+            return <SeriesChart key={key} runs={runs} keys={[key]} axis={axis} marks={marks} height={130} unnamed band={run.healthy[`${kind}/${stat}`]} />;
           })}
         </div>
       ) : <Empty title="No series matches">{search}</Empty>}

@@ -6,8 +6,9 @@ import re
 from typing import Any, Final
 
 from torchvitals.dashboard.answers.depth import in_depth_order
-from torchvitals.dashboard.desk import Body, Question
+from torchvitals.dashboard.answers.rates import rate_events
 from torchvitals.dashboard.findings import findings_of, source_of
+from torchvitals.dashboard.question import Body, Question
 from torchvitals.views.layers import measured_step
 
 EVENT_ARGUMENTS: Final = ("kind",)
@@ -18,9 +19,9 @@ _HEAD = re.compile(r"(.+)\.head_(\d+)")
 
 
 def events(question: Question) -> Body:
-    """All events but findings, or those of the kinds asked for."""
+    """All events but findings, or those of the kinds asked for; jumps of the learning rate too."""
     kinds = question.asked.several("kind", 50)
-    found = [
+    found: list[dict[str, Any]] = [
         {
             "step": one.step,
             "time": one.time,
@@ -31,6 +32,8 @@ def events(question: Question) -> Body:
         for one in question.history.events()
         if (one.kind in kinds if kinds else one.kind != "finding")
     ]
+    if not kinds or "lr" in kinds:
+        found = sorted([*found, *rate_events(question.history)], key=lambda one: one["time"])
     shown = found[-MOST_EVENTS:]
     return question.json({"events": shown, "left_out": len(found) - len(shown)})
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchvitals.dashboard.answers.axes import AXES, on_axis
-from torchvitals.dashboard.desk import Body, Question
+from torchvitals.dashboard.question import Body, Question
 from torchvitals.record import Key, UnknownKey
 from torchvitals.record.bins import NUM_BINS, ZERO_BIN, bounds, percentiles
 from torchvitals.store.codec import Ints

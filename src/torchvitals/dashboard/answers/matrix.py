@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from torchvitals.dashboard.answers.axes import AXES, on_axis
 from torchvitals.dashboard.answers.depth import in_depth_order, is_under
-from torchvitals.dashboard.desk import Body, Question
+from torchvitals.dashboard.question import Body, Question
 from torchvitals.record import UnknownKey
 from torchvitals.record.row import Floats, is_missing
 from torchvitals.store import History

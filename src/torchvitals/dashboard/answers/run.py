@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
 from torchvitals.dashboard.answers.axes import known_axes
 from torchvitals.dashboard.answers.depth import in_depth_order
-from torchvitals.dashboard.desk import Body, Question
-from torchvitals.record import RunInfo
+from torchvitals.dashboard.question import Body, Question
+from torchvitals.record import Key, RunInfo
 from torchvitals.store import History
 from torchvitals.views.limits import EXPLODING, RATIO_HIGH, RATIO_LOW, VANISHING
 from torchvitals.views.listing import loss_key, took
@@ -45,7 +46,7 @@ def run(question: Question) -> Body:
             ],
             "axes": known_axes(history),
             **_described(info),
-            "columns": columns(history, info),
+            "columns": columns(history.keys(), history.histogram_sites(), info),
             "healthy": HEALTHY,
             "loss_key": None if key is None else str(key),
         }
@@ -57,15 +58,17 @@ def columns_version(history: History) -> str:
     return f"{len(history.keys())}.{len(history.histogram_sites())}.{len(history.attempts)}"
 
 
-def columns(history: History, info: RunInfo) -> dict[str, Any]:
-    """Kind → its sites in depth order, and which of them have which stat."""
+def columns(
+    keys: Iterable[Key], histograms: Iterable[tuple[str, str]], info: RunInfo
+) -> dict[str, Any]:
+    """Kind → its sites in depth order, and which of them have which stat, which have histograms."""
     kinds: dict[str, dict[str, set[str]]] = {}
     sites: dict[str, dict[str, None]] = {}
     with_bins: dict[str, set[str]] = {}
-    for key in history.keys():
+    for key in keys:
         kinds.setdefault(key.kind, {}).setdefault(key.stat, set()).add(key.site)
         sites.setdefault(key.kind, {})[key.site] = None
-    for kind, site in history.histogram_sites():
+    for kind, site in histograms:
         with_bins.setdefault(kind, set()).add(site)
         sites.setdefault(kind, {})[site] = None
     found = {}

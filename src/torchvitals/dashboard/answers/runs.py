@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from torchvitals.dashboard.desk import version_of
 from torchvitals.dashboard.findings import known_findings
 from torchvitals.dashboard.frames import listed
+from torchvitals.dashboard.question import version_of
 from torchvitals.dashboard.shelf import Shelf
 from torchvitals.record import VitalsError
 from torchvitals.store import History
@@ -59,14 +59,15 @@ class RunList:
         name = self._shelf.name(place)
         try:
             with self._shelf.reading(ident) as history:
-                line = _line(history, ident, name)
+                made = line(history, ident, name)
         except VitalsError as error:
-            line = _broken(ident, name, str(error), disk_size(place))
-        self._lines[ident] = (signature, now, line)
-        return line
+            made = _broken(ident, name, str(error), disk_size(place))
+        self._lines[ident] = (signature, now, made)
+        return made
 
 
-def _line(history: History, ident: str, name: str) -> dict[str, Any]:
+def line(history: History, ident: str, name: str) -> dict[str, Any]:
+    """What the list says of a run."""
     info, attempts = history.info, history.attempts
     total = info.watch.get("total_steps")
     found = known_findings(history)

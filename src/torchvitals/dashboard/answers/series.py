@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchvitals.dashboard.answers.axes import AXES, on_axis
-from torchvitals.dashboard.desk import Body, Question
+from torchvitals.dashboard.question import Body, Question
 from torchvitals.record import ROOT, SCALAR, ConfigError, Key, UnknownKey
 from torchvitals.store import History
 from torchvitals.store.answers import Envelope
