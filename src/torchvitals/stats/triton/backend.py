@@ -22,7 +22,7 @@ from torchvitals.record.bins import NUM_BINS
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Activity, Bins, Measured, copy_by_operators
 from torchvitals.stats.readable import FLOATS, readable
-from torchvitals.stats.torch import TorchBackend, count_active
+from torchvitals.stats.torch import TorchBackend, count_active, sent
 from torchvitals.stats.triton import kernel as k
 
 CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
@@ -251,13 +251,6 @@ def dense(tensors: Sequence[Tensor]) -> Sequence[Tensor] | None:
 def alike(*lists: Sequence[Tensor] | None) -> bool:
     """Whether all lists are on one device."""
     return len({tensor.device for tensors in lists for tensor in tensors or ()}) <= 1
-
-
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A small table on the device; from pinned memory, so that nobody waits."""
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def kept(shelf: dict[Any, Tensor], key: tuple[torch.device, bytes], make: Any) -> Tensor:
