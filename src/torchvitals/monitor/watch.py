@@ -293,7 +293,7 @@ def watch(
         names={site.module: site.name for site in tree.modules if site.name in selection},
         named_parameters={tree.parameters[i].name: tree.parameters[i].parameter for i in chosen},
         reference=compared,
-        changes=Changes(models, tree),
+        changes=Changes(models, tree, optimizers),
         guard=guarding,
         next_epoch=_next_epoch(path, last) if resume and writer is not None else 1,
         make_diagnostician=(
