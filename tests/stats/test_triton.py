@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import torchvitals
 from torchvitals.record import UnsupportedTensor
 from torchvitals.stats.backend import Bins, choose_backend
 from torchvitals.stats.by_device import ByDevice
@@ -69,6 +70,48 @@ def test_triton_is_imported_only_when_it_serves():
         "print(any(name.startswith('torchvitals.stats.triton') for name in sys.modules))"
     )
     assert run(code) == "False False"
+
+
+def test_without_its_interpreter_cpu_tensors_go_to_torch():
+    code = (
+        "import torch; from torchvitals.stats.backend import choose_backend;"
+        "x = [torch.ones(3)]; triton = choose_backend('triton');"
+        "print(triton.measure(x).sums[0, 1].item(), triton.measure_update(x, x, x).dots.tolist())"
+    )
+    assert run(code, TRITON_INTERPRET="0") == "3.0 [[0.0, 0.0, 3.0]]"
+
+
+def train(path, backend):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with torchvitals.watch(
+        model, optimizer, run=path, every=1, backend=backend, updates="exact", machine=False,
+        clocks=False, diagnose=False,
+    ):  # fmt: skip
+        for _ in range(3):
+            model(torch.randn(12, 6)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+def test_a_training_watched_with_triton_has_the_values_of_torch(tmp_path):
+    weights = [train(tmp_path / name, name) for name in ("triton", "torch")]
+    assert torch.equal(*weights)
+    with (
+        torchvitals.open_run(tmp_path / "triton") as ours,
+        torchvitals.open_run(tmp_path / "torch") as theirs,
+    ):
+        keys = [key for key in theirs.keys() if key.stat != "overhead_s"]
+        assert set(keys) <= set(ours.keys())
+        for key in keys:
+            np.testing.assert_allclose(
+                ours.series(key).values, theirs.series(key).values, rtol=2e-6, err_msg=str(key)
+            )
+        for kind, site in theirs.histogram_sites():
+            found, wanted = (h.histograms(site, kind).counts.sum(axis=0) for h in (ours, theirs))
+            np.testing.assert_array_equal(found, wanted)
 
 
 def test_the_same_bits_every_time_and_in_any_company():

@@ -17,6 +17,7 @@ import torch
 import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
+from triton.runtime.interpreter import InterpretedFunction
 
 from torchvitals.record.bins import NUM_BINS
 from torchvitals.stats import sums as s
@@ -30,6 +31,8 @@ SUMS = slice(0, len(s.FIELDS))
 MAX_KEPT = 256
 """Tables of blocks that are kept on the device."""
 WARPS = 8
+INTERPRETED = isinstance(k.measure, InterpretedFunction)
+"""Triton's interpreter reads CPU tensors; its compiler does not."""
 
 _device, _dtype, _layout = attrgetter("device"), attrgetter("dtype"), attrgetter("layout")
 
@@ -245,7 +248,10 @@ def dense(tensors: Sequence[Tensor]) -> Sequence[Tensor] | None:
         if any(zeros for _, zeros in pairs):
             return None
         found = [tensor for tensor, _ in pairs]
-    return found if len(set(map(_device, found))) <= 1 else None
+    devices = set(map(_device, found))
+    if not INTERPRETED and any(device.type == "cpu" for device in devices):
+        return None
+    return found if len(devices) <= 1 else None
 
 
 def alike(*lists: Sequence[Tensor] | None) -> bool:
