@@ -13,6 +13,9 @@ import pytest
 # In training the monitor never raises into the user's loop; in tests it must.
 os.environ["TORCHVITALS_STRICT"] = "1"
 
+# The Triton kernel runs on CPU tensors in Triton's interpreter; asked for when triton is imported.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     # The workers share the cores: one thread each, unless a test asks for more.
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -87,7 +87,9 @@ def test_doctor_measures(in_tmp: Path) -> None:
     done = vitals("doctor", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["kernel"]["backend"] in ("native", "torch")
+    assert found["kernel"]["backend"].partition("+")[0] in ("native", "torch")
+    assert found["kernel"]["triton"]["version"]
+    assert found["kernel"]["triton"]["trouble"] in (None, "torch sees no GPU")
     if found["kernel"]["built"]:
         assert "baseline" in found["kernel"]["usable"]
         assert found["kernel"]["simd"] in found["kernel"]["usable"]
@@ -101,7 +103,7 @@ def test_doctor_measures(in_tmp: Path) -> None:
 @pytest.mark.usefixtures("in_tmp")
 def test_doctor_in_words() -> None:
     text = vitals("doctor", "--no-measure").stdout
-    for name in ("torchvitals", "python", "numpy", "zstd", "torch", "kernel", "threads"):
+    for name in ("python", "numpy", "zstd", "torch", "kernel", "on a GPU", "threads"):
         assert f"\n{name} " in f"\n{text}", name
     assert "overhead" not in text
 

@@ -1,6 +1,7 @@
 """The same training in one process and spread over several, in every way torch offers."""
 
 import logging
+from contextlib import nullcontext
 
 import torch
 from torch import distributed as dist
@@ -184,3 +185,51 @@ class Heard(logging.Handler):
 
     def emit(self, record):
         self.texts.append(record.getMessage())
+
+
+GROUPS = (3, 3, 2)
+"""Micro-batches of each step: the last group is what was left of an epoch."""
+MICRO = (12, 8, 4)
+"""Samples of a group's first, second and third micro-batch, over all ranks: not all alike."""
+
+
+def micro_batches(step, part, parts):
+    """One rank's share of a step's micro-batches."""
+    for number in range(GROUPS[step - 1]):
+        generator = torch.Generator().manual_seed(100 * step + number)
+        size = MICRO[number]
+        x = torch.randn(size, 6, generator=generator)
+        y = torch.randn(size, 3, generator=generator)
+        own = slice(part * size // parts, (part + 1) * size // parts)
+        yield x[own], y[own]
+
+
+def train_accumulated(rank, folder, world_size, way, watch):
+    """As `train`, with several backward passes a step; DDP talks in the last one only."""
+    heard = Heard()
+    torch.manual_seed(0)
+    model = Net()
+    if way is not None:
+        model = WAYS[way](model, world_size)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    part, parts = (0, 1) if way is None else (rank, world_size)
+    monitor = None
+    if watch is not None:
+        monitor = torchvitals.watch(model, optimizer, run=folder / "run", machine=False, **watch)
+    counts = Collectives(monitor)
+    losses = []
+    for step, num in enumerate(GROUPS, start=1):
+        for number, (x, y) in enumerate(micro_batches(step, part, parts), start=1):
+            quiet = way is not None and number < num
+            with model.no_sync() if quiet else nullcontext():
+                loss = (model(x) - y).square().mean() / num
+                loss.backward()
+            losses.append(loss.item())
+        optimizer.step()
+        optimizer.zero_grad()
+        counts.end_step()
+    if monitor is not None:
+        monitor.close()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return losses, counts.per_step, heard.texts

@@ -38,7 +38,7 @@ from torchvitals.record import ConfigError
         ({"decide": "later"}, "decide must be 'auto', 'host' or 'device', got 'later'"),
         ({"decide": "device", "rule": "zclip"}, "decide='device' serves rule='mean_std' or"),
         ({"decide": "device", "action": "clip"}, "decide='device' serves rule='mean_std' or"),
-        ({"backend": "cuda"}, "backend must be 'auto', 'native' or 'torch', got 'cuda'"),
+        ({"backend": "cuda"}, "backend must be 'auto', 'native', 'triton' or 'torch', got 'cuda'"),
     ],
 )
 def test_wrong_arguments(options, text):

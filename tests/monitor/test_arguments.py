@@ -28,7 +28,7 @@ from .training import batches, make_net, train
         ({"activations": "["}, "activations must be a regular expression"),
         ({"activations": 3}, "activations must be True, False or a regular expression, got 3"),
         ({"sample_size": 0}, "sample_size must be at least 1, got 0"),
-        ({"backend": "cuda"}, "backend must be 'auto', 'native' or 'torch', got 'cuda'"),
+        ({"backend": "cuda"}, "backend must be 'auto', 'native', 'triton' or 'torch', got 'cuda'"),
         ({"config": 3}, "config must be a dict, a dataclass or a namespace, got int"),
     ],
 )

@@ -15,6 +15,8 @@ GONE = INVISIBLE + "test_closing_leaves_no_hook_and_no_reference"
 SEEN = COMPILE + "test_outputs_of_compiled_models_are_seen_and_nothing_changes"
 EAGER = COMPILE + "test_values_are_those_of_the_same_model_run_eagerly"
 
+ACCUMULATION = "tests/situations/test_accumulation.py::"
+ACCUMULATED = "tests/distributed/test_accumulation.py::"
 ACTIVATIONS = "tests/monitor/test_activations.py::"
 
 MATRIX: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
@@ -30,9 +32,21 @@ MATRIX: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
         None,
         None,
     ),
+    "gradient accumulation, uneven last group": (
+        ACCUMULATION + "test_an_uneven_last_group_is_summed_exactly",
+        ACCUMULATION + "test_an_uneven_last_group_is_summed_exactly",
+        None,
+        None,
+    ),
     "activation checkpointing, reentrant and not": (
         ACTIVATIONS + "test_checkpointed_layers_count_once",
         None,
+        None,
+        None,
+    ),
+    "selective activation checkpointing": (
+        ACCUMULATION + "test_selectively_checkpointed_layers_count_once",
+        ACCUMULATION + "test_selectively_checkpointed_layers_count_once",
         None,
         None,
     ),
@@ -66,6 +80,12 @@ MATRIX: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
         None,
         None,
     ),
+    "bf16 and fp16 parameters, updates lost to rounding": (
+        AMP + "test_updates_lost_to_rounding_are_counted",
+        None,
+        None,
+        None,
+    ),
     "`torch.compile(model)`": (EAGER, SEEN, None, SEEN),
     "`model.compile()`": (None, SEEN, None, SEEN),
     "`fullgraph=True`, dynamic shapes": (None, SEEN, None, SEEN),
@@ -78,11 +98,35 @@ MATRIX: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
     ),
     "DDP, 2 and 4 processes": (SPREAD, SAME, None, SAME),
     "DDP, `find_unused_parameters`": (SPREAD, None, None, None),
+    "DDP, accumulation with `no_sync`, uneven last group": (
+        ACCUMULATED + "test_accumulated_groups_are_those_of_one_process",
+        ACCUMULATED + "test_training_with_no_sync_is_the_same_with_and_without",
+        None,
+        None,
+    ),
     "FSDP2, 2 and 4 processes, uneven and empty shards": (SPREAD, SAME, None, SAME),
     "HSDP, 2 × 2 processes": (SPREAD, None, None, None),
     "tensor parallel, 2 and 4 processes": (SPREAD, SAME, None, SAME),
     "FSDP2 and tensor parallel, 2 × 2 processes": (SPREAD, None, None, None),
     "parameters frozen mid-run": (LATE + "test_a_frozen_parameter_is_followed", None, None, None),
+    "parameters frozen and unfrozen again": (
+        LATE + "test_a_parameter_frozen_and_unfrozen_again_is_followed",
+        None,
+        None,
+        None,
+    ),
+    "a layer initialised anew mid-run": (
+        LATE + "test_a_layer_initialised_anew_mid_run_is_followed",
+        None,
+        None,
+        None,
+    ),
+    "a parameter group added to the optimizer": (
+        LATE + "test_a_group_added_to_the_optimizer_is_followed",
+        None,
+        None,
+        None,
+    ),
     "weights loaded or moved mid-run": (
         LATE + "test_weights_loaded_or_moved_mid_run_are_followed",
         None,

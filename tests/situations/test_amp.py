@@ -103,6 +103,33 @@ def test_low_precision_parameters_are_summed_in_float32_at_least(tmp_path, dtype
     assert row["gradient/weight/norm"] == pytest.approx(float(gradient.norm()), rel=1e-5)
 
 
+@pytest.mark.parametrize("updates", ["exact", "sampled"])
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.bfloat16, 8), (torch.float16, 11)])
+def test_updates_lost_to_rounding_are_counted(tmp_path, dtype, bits, updates):
+    torch.manual_seed(0)
+    model = nn.Linear(64, 64, bias=False)
+    model.weight.data.uniform_(0.26, 0.49)  # between two powers of two: one ulp for all
+    model.to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    half = 0.25 * 2.0 ** (1 - bits) / 2
+    gradient = half * torch.rand(64, 64, generator=torch.Generator().manual_seed(1)).mul(4.0)
+    before = model.weight.detach().clone()
+    with torchvitals.watch(
+        model, optimizer, run=tmp_path / "run", every=1, machine=False, updates=updates,
+        sample_size=4096,
+    ):  # fmt: skip
+        model.weight.grad = gradient.to(dtype)
+        wanted = model.weight.grad.double()
+        optimizer.step()
+    assert 0.2 < float((before == model.weight).double().mean()) < 0.3
+    with torchvitals.open_run(tmp_path / "run") as history:
+        lost = history.series("update/weight/zero_frac").values[0]
+    # What is smaller than half a last bit is gone; of exactly half a bit, what rounds to even.
+    surely, at_most = (wanted < half).double().mean(), (wanted <= half).double().mean()
+    assert surely <= lost <= at_most
+    assert at_most - surely < 0.01
+
+
 def test_autocast_leaves_float32_gradients_and_bfloat16_outputs(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))

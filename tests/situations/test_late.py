@@ -84,6 +84,85 @@ def test_a_frozen_parameter_is_followed(tmp_path):
         assert history.series("gradient/2.weight/norm").steps.tolist() == [1, 2]
 
 
+def test_a_parameter_frozen_and_unfrozen_again_is_followed(tmp_path):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1, updates="exact"):
+        for trained in (True, False, False, True):
+            model[0].requires_grad_(trained)
+            before = model[0].weight.detach().clone()
+            step(model, optimizer)
+        after = model[0].weight.detach()
+        ratio = float((after - before).norm() / after.norm())
+    assert events(tmp_path / "run") == []
+    with torchvitals.open_run(tmp_path / "run") as history:
+        assert history.series("gradient/0.weight/norm").steps.tolist() == [1, 4]
+        found = history.series("update/0.weight/ratio")
+        assert found.steps.tolist() == [1, 2, 3, 4]
+        assert found.values[1:3].tolist() == [0.0, 0.0]
+        assert found.values[3] == pytest.approx(ratio, rel=1e-5)
+
+
+@pytest.mark.parametrize("updates", ["exact", "sampled"])
+def test_a_layer_initialised_anew_mid_run_is_followed(tmp_path, updates):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1, updates=updates):
+        step(model, optimizer)
+        torch.manual_seed(7)
+        model[0].reset_parameters()
+        before = model[0].weight.detach().clone()
+        step(model, optimizer)
+        after = model[0].weight.detach()
+    assert events(tmp_path / "run") == []
+    with torchvitals.open_run(tmp_path / "run") as history:
+        row = {str(key): value for key, value in history.row(2).items()}
+    # The change is the step's, not that of drawing new weights.
+    ratio = float((after - before).norm() / after.norm())
+    assert row["update/0.weight/ratio"] == pytest.approx(ratio, rel=1e-4)
+    assert row["parameter/0.weight/norm"] == pytest.approx(float(after.norm()), rel=1e-5)
+
+
+@pytest.mark.parametrize("updates", ["exact", "sampled"])
+def test_a_group_added_to_the_optimizer_is_followed(tmp_path, updates):
+    model = net()
+    optimizer = torch.optim.AdamW(model[2].parameters(), lr=0.02)
+    path = tmp_path / "run"
+    with torchvitals.watch(model, optimizer, run=path, every=1, updates=updates, diagnose=False):
+        step(model, optimizer)
+        optimizer.add_param_group({"params": list(model[0].parameters()), "lr": 0.005})
+        model[0].zero_grad()
+        for _ in range(12):
+            before = model[0].weight.detach().clone()
+            step(model, optimizer)
+        after = model[0].weight.detach()
+        ratio = float((after - before).norm() / after.norm())
+    assert events(path) == []
+    assert events(path, "degraded") == []
+    with torchvitals.open_run(path) as history:
+        assert history.series("optimizer/group0/lr").values.tolist() == pytest.approx([0.02] * 13)
+        added = history.series("optimizer/group1/lr")
+        assert added.steps.tolist() == list(range(2, 14))
+        assert added.values.tolist() == pytest.approx([0.005] * 12)
+        found = history.series("update/0.weight/ratio")
+        assert found.steps.tolist() == list(range(2, 14))
+        assert found.values[-1] == pytest.approx(ratio, rel=1e-4)
+        assert len(history.series("optimizer/0.weight/g2_over_v_rms").steps) > 0
+        assert len(history.series("optimizer/2.weight/g2_over_v_rms").steps) > 0
+
+
+def test_a_group_of_parameters_that_are_not_the_models_is_named(tmp_path):
+    model, extra = net(), nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1):
+        step(model, optimizer)
+        optimizer.add_param_group({"params": [extra]})
+        step(model, optimizer)
+        step(model, optimizer)
+    ((_, text),) = events(tmp_path / "run")
+    assert text == "not the model's, but stepped: group1"
+
+
 def test_an_optimizer_made_anew_is_followed(tmp_path):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -162,6 +241,25 @@ def test_lora_of_peft_is_watched(tmp_path):
     assert sites
     assert all("lora" in site for site in sites)
     assert events(tmp_path / "run") == []
+
+
+def test_lora_injected_after_watch_is_named(tmp_path):
+    model = nn.Sequential()
+    model.add_module("first", nn.Linear(4, 8))
+    model.add_module("last", nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1):
+        step(model, optimizer)
+        peft.inject_adapter_in_model(peft.LoraConfig(r=2, target_modules=["first"]), model)
+        optimizer.add_param_group(
+            {"params": [p for name, p in model.named_parameters() if "lora" in name]}
+        )
+        step(model, optimizer)
+        step(model, optimizer)
+    ((_, text),) = events(tmp_path / "run")
+    assert "joined: " in text
+    assert "first.lora_A.default.weight" in text
+    assert "module replaced: first" in text
 
 
 def test_functional_calls_do_not_count_as_the_models(tmp_path):

@@ -78,7 +78,7 @@ def test_no_value_is_read_on_the_training_thread(tmp_path, what):
 def test_operators_grow_by_a_small_constant_a_tensor(tmp_path, what):
     few = sum((operators(tmp_path / "few", 3, WATCH[what]) - operators(None, 3, None)).values())
     many = sum((operators(tmp_path / "many", 9, WATCH[what]) - operators(None, 9, None)).values())
-    # Sums and histogram of a tensor take about fifty operators: of a weight and its change twice
-    # that, of everything (gradient, weight, change, output) four times.
+    # What is measured in batches costs two views a tensor; a change is a difference, three dots,
+    # and with sampled updates three samples, of each tensor by itself.
     a_tensor = (many - few) / 6
-    assert a_tensor <= (250 if what == "everything" else 120)
+    assert a_tensor <= {"gradients": 2, "activations": 2, "everything": 20}.get(what, 17)

@@ -1,4 +1,4 @@
-"""Both backends against a float64 reference, on every kind of tensor a user can have."""
+"""All backends against a float64 reference, on every kind of tensor a user can have."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from .reference import reference_bins, reference_sample, reference_sums
 COUNTS = [0, 5, 6, 7, 8]
 
 
-@pytest.fixture(params=["native-avx2", "native-baseline", "torch"])
+@pytest.fixture(params=["native-avx2", "native-baseline", "torch", "triton"])
 def backend(request):
     name, _, loops = request.param.partition("-")
     chosen = choose_backend(name)
@@ -25,6 +25,11 @@ def backend(request):
     yield chosen
     if loops:
         kernel().torchvitals_use(b"avx2")
+
+
+def at_most(backend, size):
+    """A large size, or for Triton's interpreter, which takes 50 ms a block, one of a few blocks."""
+    return min(size, 9001) if backend.name == "triton" else size
 
 
 def check(backend, tensors, values=None, stride=1):
@@ -49,7 +54,7 @@ def check(backend, tensors, values=None, stride=1):
 @pytest.mark.parametrize("stride", [1, 7])
 def test_random_tensors(backend, dtype, stride):
     generator = torch.Generator().manual_seed(0)
-    sizes = [1, 7, 31, 2048, 2049, 4096, 4097, 10_000, 300_001]
+    sizes = [1, 7, 31, 2048, 2049, 4096, 4097, 10_000, at_most(backend, 300_001)]
     tensors = [torch.randn(n, generator=generator).to(dtype) for n in sizes]
     check(backend, tensors, stride=stride)
 
@@ -142,11 +147,21 @@ def test_any_float16_values(values, name):
     check(choose_backend(name), [torch.tensor(values, dtype=torch.float16)])
 
 
+@settings(max_examples=10, deadline=None)
+@given(
+    st.lists(st.lists(st.floats(width=16), max_size=100), max_size=4),
+    st.lists(st.sampled_from([torch.float32, torch.float16, torch.float64]), min_size=4),
+)
+def test_any_values_in_one_launch(values, dtypes):
+    tensors = [torch.tensor(v, dtype=d) for v, d in zip(values, dtypes, strict=False)]
+    check(choose_backend("triton"), tensors)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("roll", [False, True])
 def test_update_is_new_minus_old(backend, dtype, roll):
     generator = torch.Generator().manual_seed(5)
-    sizes = [1, 100, 5000, 200_000]
+    sizes = [1, 100, 5000, at_most(backend, 200_000)]
     old = [torch.randn(n, generator=generator).to(dtype) for n in sizes]
     new = [(w + 0.01 * torch.randn(w.shape, generator=generator)).to(dtype) for w in old]
     kept = [w.clone() for w in old]

@@ -9,21 +9,24 @@ import torch
 from torchvitals.stats.backend import Bins, choose_backend
 
 SHAPES = [(3,), (64, 64), (300, 257), (5000,), (200_000,), ()]
+FEW_BLOCKS = [(3,), (64, 64), (30, 25), (5000,), (2000,), ()]
+"""For Triton's interpreter."""
 
 
-def lists(dtype: torch.dtype):
+def lists(dtype: torch.dtype, backend: str = "native"):
+    shapes = FEW_BLOCKS if backend == "triton" else SHAPES
     generator = torch.Generator().manual_seed(3)
-    new = [torch.randn(shape, generator=generator).to(dtype) for shape in SHAPES]
+    new = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
     old = [tensor + 0.01 for tensor in new]
-    grads = [(1e-3 * torch.randn(shape, generator=generator)).to(dtype) for shape in SHAPES]
+    grads = [(1e-3 * torch.randn(shape, generator=generator)).to(dtype) for shape in shapes]
     return new, old, grads
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("backend", ["native", "torch", "triton"])
 @pytest.mark.parametrize("stride", [1, 7])
 def test_one_pass_gives_what_two_give(backend, dtype, stride):
-    new, old, grads = lists(dtype)
+    new, old, grads = lists(dtype, backend)
     grads[2].view(-1)[5] = float("nan")
     grads[3].view(-1)[7] = float("inf")
     chosen = choose_backend(backend)
@@ -40,9 +43,9 @@ def test_one_pass_gives_what_two_give(backend, dtype, stride):
     np.testing.assert_array_equal(found.delta_sums, plain.delta_sums)
 
 
-@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("backend", ["native", "torch", "triton"])
 def test_gradients_that_cannot_ride_along_are_measured_by_themselves(backend):
-    new, old, grads = lists(torch.float32)
+    new, old, grads = lists(torch.float32, backend)
     grads[1] = grads[1].t()
     grads[3] = grads[3].double()
     chosen = choose_backend(backend)
@@ -71,7 +74,7 @@ def test_bins_are_right_from_call_to_call_whatever_range_the_last_tensor_had():
         np.testing.assert_array_equal(counted.host(), expected.host())
 
 
-@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("backend", ["native", "torch", "triton"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 def test_copies_are_the_originals_bit_for_bit(backend, dtype):
     source, _, _ = lists(dtype)

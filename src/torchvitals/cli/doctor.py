@@ -100,6 +100,7 @@ def _torch_facts(torch: Any) -> dict[str, Any]:
 def _kernel() -> dict[str, Any]:
     from torchvitals.stats.backend import choose_backend
     from torchvitals.stats.native.library import kernel, simd
+    from torchvitals.stats.triton.usable import trouble
 
     library, level = kernel(), simd()
     found = {
@@ -107,6 +108,7 @@ def _kernel() -> dict[str, Any]:
         "simd": level,
         "usable": [],
         "backend": choose_backend().name,
+        "triton": {"version": _version("triton"), "trouble": trouble()},
     }
     if library is not None and level is not None:
         found["usable"] = [name for name in LEVELS if library.torchvitals_use(name.encode())]
@@ -197,6 +199,11 @@ def _kernel_sentences(kernel: dict[str, Any], torch: dict[str, Any]) -> Iterator
         also = f" (also there: {', '.join(others)})" if others else ""
         yield "kernel", f"{kernel['simd']}{also}, {kernel['path']}"
     yield "backend", kernel["backend"]
+    gpu = kernel["triton"]
+    if gpu["trouble"] is None:
+        yield "on a GPU", f"triton {gpu['version']}"
+    else:
+        yield "on a GPU", f"torch's own operators, not triton: {gpu['trouble']}"
     pool = (
         "borrowed from torch's pool"
         if torch["shared_pool"]

@@ -78,7 +78,7 @@ class Guard(Acting):
         agree: with several processes, decide from all ranks' numbers.
         timeout_s: seconds to wait for another rank.
         decide: "host", "device" (fused optimizers, `found_inf`: nothing waits), or "auto".
-        backend: "native", "torch", or the best there is.
+        backend: "native", "triton", "torch", or the best there is.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class Norms:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._native = backend.name == "native"
+        self._native = backend.name.startswith("native")
         self._layout: Any = None
         self._sizes: list[int] = []
 

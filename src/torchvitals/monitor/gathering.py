@@ -263,18 +263,20 @@ def add_bins(
     `skip`: outputs that are counted already.
     """
     for sites, counts in theirs:
-        left = {
-            (kind, site): line
-            for line, (kind, site) in enumerate(sites)
-            if kind != "activation" or site not in skip
-        }
+        left: dict[tuple[str, str], NDArray[np.uint32]] = {}
+        for (kind, site), line in zip(sites, counts, strict=True):
+            if kind == "activation" and site in skip:
+                continue
+            # A module called in several micro-batches stands in a list several times.
+            known = left.get((kind, site))
+            left[kind, site] = line if known is None else known + line
         for own, found in bins:
             rows = [(k, left.pop(site)) for k, site in enumerate(own) if site in left]
             for row, line in rows:
-                found.host()[row] += counts[line]
+                found.host()[row] += line
         if left:
             more = Bins(1)
-            more.counts = counts[list(left.values())].copy()
+            more.counts = np.stack(list(left.values()))
             bins.append((tuple(left), more))
 
 

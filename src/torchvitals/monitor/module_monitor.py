@@ -61,7 +61,7 @@ class ModuleMonitor(TakesMetrics):
             cpu_offload: activations that wait for the reference model wait on the CPU.
             run: the run's folder; by default ``runs/<date>-<model>``; False stores nothing.
             reference: a model to compare with, or "init": the model as it is when it is set.
-            backend: "native", "torch", or the best there is.
+            backend: "native", "triton", "torch", or the best there is.
         """
         if monitor_step_fn is not None and not callable(monitor_step_fn):
             raise ConfigError(

@@ -1,6 +1,7 @@
 """`Recorder`: the thread that turns what was measured into rows and writes them down.
 
-The training thread only puts packets into a queue. Here they become columns, one row a step, and go
+The training thread only puts packets into a queue; what of them is on a device crosses over in the
+ring meanwhile. Here they become columns, one row a step, and go
 to the store, which is committed every 0.8 s: a kill loses less than a second. A store that fails
 (disk full, folder gone) is told once and tried again later; what can't be stored is dropped, the
 training never waits.
@@ -20,6 +21,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from torchvitals.monitor.device_clock import this_clock
+from torchvitals.monitor.ring import Crossing, Ring
 from torchvitals.monitor.scalars import ScalarBook
 from torchvitals.monitor.summary import HEADER as SUMMARY
 from torchvitals.monitor.summary import summarize
@@ -99,6 +102,8 @@ class EpochEnd:
     number: int
 
 
+Measurements = Packet | Histograms | Logged
+"""What may hold tensors."""
 Item = Packet | Histograms | Logged | Row | EpochEnd | Event
 
 
@@ -135,7 +140,9 @@ class Recorder:
         self._writer = writer
         self._wall = wall
         self._num_parameters = num_parameters
-        self._queue: SimpleQueue[Item | Callable[[], None]] = SimpleQueue()
+        self._queue: SimpleQueue[Item | Crossing[Any] | Callable[[], None]] = SimpleQueue()
+        clock = this_clock()
+        self._ring = None if clock is None else Ring(clock)
         self._waiting: list[Packet] = []
         self._book = ScalarBook()
         self._headers: dict[tuple[int, ...], tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
@@ -159,7 +166,12 @@ class Recorder:
 
     def put(self, item: Item) -> None:
         """Hand something over. Never blocks."""
-        self._queue.put(item)
+        sent: Item | Crossing[Any] = item
+        ring = self._ring
+        if ring is not None and isinstance(item, Measurements) and self._wall.up("ring"):
+            with self._wall.around("ring"):
+                sent = ring.send(item)
+        self._queue.put(sent)
 
     def flush(self, timeout_s: float = 30.0) -> bool:
         """Wait until everything handed over so far is committed."""
@@ -213,12 +225,13 @@ class Recorder:
     def _run(self) -> None:
         while not self._closing:
             wait = max(0.0, self._committed + COMMIT_S - time.monotonic())
+            item: Item | Crossing[Any] | Callable[[], None]
             try:
                 item = self._queue.get(timeout=wait)
             except Empty:
                 item = self._commit
             try:
-                self._take(item)
+                self._take(item.land() if isinstance(item, Crossing) else item)
             except Exception as error:  # the thread must live on
                 self._error = error
                 if not strict():

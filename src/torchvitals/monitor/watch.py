@@ -147,7 +147,7 @@ def watch(
             objects of `torchvitals.sinks`; they write in the background.
         alerts: who is told of findings: the least level ("warning", "error"), or `Alerts(…)`.
         probes: further probes: names of installed ones, or objects with `measure(step)`.
-        backend: "native", "torch", or the best there is.
+        backend: "native", "triton", "torch", or the best there is.
         diagnose: look for what is wrong beside the training, within 1 % of its time, and say so.
         on_finding: called with each finding when it opens, on the recorder's thread.
         stop_on: end the training with StopTraining at a finding this bad or worse.
@@ -293,7 +293,7 @@ def watch(
         names={site.module: site.name for site in tree.modules if site.name in selection},
         named_parameters={tree.parameters[i].name: tree.parameters[i].parameter for i in chosen},
         reference=compared,
-        changes=Changes(models, tree),
+        changes=Changes(models, tree, optimizers),
         guard=guarding,
         next_epoch=_next_epoch(path, last) if resume and writer is not None else 1,
         make_diagnostician=(

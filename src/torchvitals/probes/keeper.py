@@ -23,7 +23,8 @@ class Keeper:
 
     When two steps running are monitored, the copy made while measuring the first serves the
     second. Whether it still is the weight is asked of the tensor's version counter, its address
-    and, because writes through `.data` leave no trace there, a few of its elements.
+    and, because writes through `.data` leave no trace there, a few of its elements. Asking that of
+    a device would wait for it: there weights are copied anew each time.
     """
 
     def __init__(self, names: Sequence[str], tensors: Sequence[Tensor], backend: Backend) -> None:
@@ -33,6 +34,11 @@ class Keeper:
         self._rolled_at: int | None = None
         self._marks: tuple[list[int], list[int]] | None = None
         self._plan = Plan(names, tensors, CHECK_SIZE)
+
+    @property
+    def rolls(self) -> bool:
+        """Whether a copy made in one step may serve the next."""
+        return all(tensor.is_cpu for tensor in self.tensors)
 
     def keep(self, step: int) -> None:
         """Make sure the copy is what the weights are now."""

@@ -9,7 +9,7 @@ The moments are looked at in a sample of each tensor, in one of four monitored s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,7 @@ class OptimizerRaw:
     """What was read of each optimizer that stepped."""
 
     groups: list[tuple[int, list[Any]]]
+    """(number of the optimizer, the numbers of its groups one after the other)."""
     moments: list[Moments]
 
 
@@ -72,13 +73,11 @@ class OptimizerState:
         self._names = [site.name for site in sites]
         self._plan = Plan(self._names, locals_of([site.parameter for site in sites]), SAMPLE_SIZE)
         self._rooms: dict[int, Rooms] = {}
-        self._first_group: list[int] = []
-        groups: list[str] = []
+        self.header: tuple[Key, ...] = ()
+        self._group_places: list[list[int]] = [[] for _ in self._optimizers]
+        self._moment_places: dict[int, int] = {}
         for number, optimizer in enumerate(self._optimizers):
-            self._first_group.append(len(groups))
-            prefix = f"optimizer{number}." if len(self._optimizers) > 1 else ""
-            groups += [f"{prefix}group{k}" for k in range(len(optimizer.param_groups))]
-        self._num_groups = len(groups)
+            self._join_groups(number, len(optimizer.param_groups))
         with_moments = {
             id(parameter)
             for optimizer in self._optimizers
@@ -86,12 +85,8 @@ class OptimizerState:
             for group in optimizer.param_groups
             for parameter in group["params"]
         }
-        self._adam = [k for k, site in enumerate(sites) if id(site.parameter) in with_moments]
-        self._place = {line: place for place, line in enumerate(self._adam)}
-        self.header = (
-            *(Key("optimizer", group, stat) for group in groups for stat in GROUP_STATS),
-            *(Key("optimizer", self._names[k], stat) for k in self._adam for stat in MOMENT_STATS),
-        )
+        self._moments = bool(with_moments)
+        self._join_lines(k for k, site in enumerate(sites) if id(site.parameter) in with_moments)
         self._raw = OptimizerRaw([], [])
         self._seen = [0] * len(self._optimizers)
 
@@ -112,13 +107,10 @@ class OptimizerState:
     def after_step(self, number: int, step: Stepping) -> None:
         """Read the optimizer that has just stepped."""
         optimizer = self._optimizers[number]
-        known = [
-            [group.get(stat) for stat in GROUP_STATS]
-            for group in optimizer.param_groups[: self._groups_of(number)]
-        ]
-        self._raw.groups.append((self._first_group[number], [v for vs in known for v in vs]))
+        numbers = [group.get(stat) for group in optimizer.param_groups for stat in GROUP_STATS]
+        self._raw.groups.append((number, numbers))
         self._seen[number] += 1
-        if self._adam and _is_adam(optimizer) and self._seen[number] % MOMENTS_EVERY == 1:
+        if self._moments and _is_adam(optimizer) and self._seen[number] % MOMENTS_EVERY == 1:
             sampled = self._sample(number, optimizer, step)
             if sampled is not None:
                 self._raw.moments.append(sampled)
@@ -128,9 +120,24 @@ class OptimizerState:
         raw, self._raw = self._raw, OptimizerRaw([], [])
         return raw
 
-    def _groups_of(self, number: int) -> int:
-        ends = [*self._first_group[1:], self._num_groups]
-        return ends[number] - self._first_group[number]
+    def _join_groups(self, number: int, num: int) -> None:
+        """Columns of an optimizer's groups, at first and when some are added."""
+        prefix = f"optimizer{number}." if len(self._optimizers) > 1 else ""
+        places = self._group_places[number]
+        while len(places) < num:
+            group = f"{prefix}group{len(places)}"
+            places.append(len(self.header))
+            self.header = (*self.header, *(Key("optimizer", group, stat) for stat in GROUP_STATS))
+
+    def _join_lines(self, lines: Iterable[int]) -> None:
+        """Columns of second moments, at first and when an added group brings more of them."""
+        keys: list[Key] = []
+        for line in lines:
+            if line not in self._moment_places:
+                self._moment_places[line] = len(self.header) + len(keys)
+                keys += [Key("optimizer", self._names[line], stat) for stat in MOMENT_STATS]
+        if keys:
+            self.header = (*self.header, *keys)
 
     def _sample(self, number: int, optimizer: Optimizer, step: Stepping) -> Moments | None:
         rooms = self._rooms.get(number)
@@ -157,27 +164,33 @@ class OptimizerState:
 
     def shape(self, raw: OptimizerRaw) -> Hashable:
         """Which optimizers stepped. Moments are not sampled at each, and stack by themselves."""
-        return tuple((first, len(numbers)) for first, numbers in raw.groups)
+        return tuple((number, len(numbers)) for number, numbers in raw.groups)
 
     def values(self, raws: Sequence[OptimizerRaw], _notes: Notes) -> NDArray[np.float32]:
         """(steps, columns)."""
-        groups = blank((len(raws), self._num_groups * len(GROUP_STATS)))
-        for row, raw in zip(groups, raws, strict=True):
-            for first, numbers in raw.groups:
-                for place, number in enumerate(numbers, start=first * len(GROUP_STATS)):
-                    if number is not None:
-                        row[place] = float(number)
-        table = blank((len(raws), len(self._adam), len(MOMENT_STATS)))
+        for raw in raws:
+            for number, numbers in raw.groups:
+                self._join_groups(number, len(numbers) // len(GROUP_STATS))
+            for moments in raw.moments:
+                self._join_lines(moments.lines)
+        table = blank((len(raws), len(self.header)))
         alike: dict[Hashable, list[tuple[int, Moments]]] = {}
         for row, raw in enumerate(raws):
+            for number, numbers in raw.groups:
+                for place, value in enumerate(numbers):
+                    if value is not None:
+                        group, stat = divmod(place, len(GROUP_STATS))
+                        table[row, self._group_places[number][group] + stat] = float(value)
             for moments in raw.moments:
                 kind = (tuple(moments.lines), moments.starts.tobytes())
                 alike.setdefault(kind, []).append((row, moments))
+        stats = np.arange(len(MOMENT_STATS))
         for found in alike.values():
-            places = np.array([self._place[line] for line in found[0][1].lines])
+            places = np.array([self._moment_places[line] for line in found[0][1].lines])
             rows = np.array([row for row, _ in found])
-            table[rows[:, None], places] = to_float32(health([m for _, m in found]))
-        return np.concatenate([groups, table.reshape(len(raws), -1)], axis=1)
+            columns = places[:, None] + stats
+            table[rows[:, None, None], columns] = to_float32(health([m for _, m in found]))
+        return table
 
     def take_bins(self) -> Distributions:
         """None: it has no distributions."""

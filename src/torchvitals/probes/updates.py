@@ -143,6 +143,7 @@ class Updates:
             gradients = None
         if self._mode == "exact":
             keeper = self._keeper(mine.lines)
+            again = again and keeper.rolls
             measured = self._backend.measure_update(
                 keeper.tensors,
                 keeper.old,

@@ -1,6 +1,6 @@
-"""Tensor → sums in one pass. `native` is C for CPU tensors, `torch` serves everywhere else.
+"""Tensor → sums in one pass: `native` (C) on CPUs, `triton` on GPUs, `torch` everywhere else.
 
-Both fill the same nine sums and the same histogram bins, so whatever reads them need not know
+All fill the same nine sums and the same histogram bins, so whatever reads them need not know
 which one ran. `choose_backend()` picks. `stats.norm`, `stats.rms` … are the statistics by name, for
 metrics of one's own.
 """

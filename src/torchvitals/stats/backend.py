@@ -99,7 +99,9 @@ class Activity:
 class Backend(Protocol):
     """Measures lists of tensors; all of one call live on devices this backend can read."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Which one it is."""
 
     def fixed(
         self, tensors: Iterable[Tensor], *, ours: bool = False, layout: Any = None
@@ -158,26 +160,52 @@ def copy_by_operators(source: Sequence[Tensor], target: Sequence[Tensor]) -> Non
 
 
 def choose_backend(name: str = "auto") -> Backend:
-    """The backend of that name; "auto" takes the C kernel where it was built.
+    """The backend of that name; "auto" takes the best there is for each list of tensors.
 
-    The variable TORCHVITALS_BACKEND overrides "auto".
+    That is the C kernel for CPU tensors where it was built, Triton for those on a GPU where it
+    runs, and torch's operators otherwise. The variable TORCHVITALS_BACKEND overrides "auto".
     """
     if name == "auto":
         name = os.environ.get("TORCHVITALS_BACKEND", "auto")
-    if name not in {"auto", "native", "torch"}:
-        raise ConfigError(f"backend must be 'auto', 'native' or 'torch', got {name!r}")
-    if name != "torch":
-        from torchvitals.stats.native.backend import NativeBackend
-        from torchvitals.stats.native.library import kernel
+    if name not in {"auto", *MAKERS}:
+        raise ConfigError(f"backend must be 'auto', 'native', 'triton' or 'torch', got {name!r}")
+    if name != "auto":
+        return MAKERS[name]()
+    from torchvitals.stats.by_device import ByDevice, has_accelerator
+    from torchvitals.stats.native.library import kernel
 
-        if kernel() is not None:
-            return NativeBackend()
-        if name == "native":
-            raise ConfigError(
-                "backend='native' was asked for, but this installation has no C kernel (no "
-                "compiler was found when it was built). Install a C compiler and run "
-                "'pip install --force-reinstall --no-deps torchvitals', or use backend='torch'."
-            )
+    on_cpu = _torch() if kernel() is None else _native()
+    return ByDevice(on_cpu) if has_accelerator() else on_cpu
+
+
+def _torch() -> Backend:
     from torchvitals.stats.torch import TorchBackend
 
     return TorchBackend()
+
+
+def _native() -> Backend:
+    from torchvitals.stats.native.backend import NativeBackend
+    from torchvitals.stats.native.library import kernel
+
+    if kernel() is None:
+        raise ConfigError(
+            "backend='native' was asked for, but this installation has no C kernel (no "
+            "compiler was found when it was built). Install a C compiler and run "
+            "'pip install --force-reinstall --no-deps torchvitals', or use backend='torch'."
+        )
+    return NativeBackend()
+
+
+def _triton() -> Backend:
+    try:
+        from torchvitals.stats.triton.backend import TritonBackend
+    except ImportError as error:
+        raise ConfigError(
+            f"backend='triton' was asked for, but triton can't be imported ({error}). "
+            "Run 'pip install triton', or use backend='auto'."
+        ) from error
+    return TritonBackend()
+
+
+MAKERS = {"native": _native, "triton": _triton, "torch": _torch}

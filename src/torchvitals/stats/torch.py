@@ -1,12 +1,14 @@
 """`TorchBackend`: the same sums with stock operators, on any device, without a host sync.
 
-Cost: about twenty operators and a few temporaries a tensor; nothing waits for the device. Sums
-agree with the C kernel to a few 1e-6 relative, counts and histograms exactly.
+Tensors are joined into batches of sixteen million elements (65,536 on a CPU). A batch takes some
+eighty operators whatever their number, a large tensor by itself about forty; memory: a few copies
+of the batch. Nothing waits for the device. Sums agree with the C kernel to a few 1e-6 relative,
+counts and histograms exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -19,6 +21,10 @@ from torchvitals.stats.backend import SMALL, Activity, Bins, Measured, copy_by_o
 from torchvitals.stats.readable import readable
 
 GROUP = 32
+TOGETHER = 1 << 24
+"""Elements of tensors that are measured in one batch."""
+TOGETHER_ON_CPU = 1 << 16
+"""There an operator is cheap, and a copy is not."""
 _INF = float("inf")
 
 
@@ -48,9 +54,10 @@ class TorchBackend:
         """Sums of each tensor; `bins` are added to."""
         with torch.no_grad():
             flat = [readable(tensor) for tensor in tensors]
-            out = Measured(sums=sums_of([x.reshape(-1) for x, _ in flat], [z for _, z in flat]))
+            vectors, zeros = [x.view(-1) for x, _ in flat], [z for _, z in flat]
+            out = Measured(sums=sums_of(vectors, zeros))
             if bins is not None:
-                counts = together([bins_of(x.reshape(-1), bins.stride, z) for x, z in flat])
+                counts = bins_of(vectors, bins.stride, zeros)
                 bins.counts = counts if bins.counts is None else bins.counts + counts
             if ends is not None:
                 out.outside = together(
@@ -109,53 +116,137 @@ def together(rows: list[Tensor]) -> Tensor:
     return torch.stack([row.to(device, non_blocking=True) for row in rows])
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A small table on the device; from pinned memory, so that nobody waits."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def batches(flat: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Neighbours of one dtype and device, as many as are measured together."""
+    batch: list[Tensor] = []
+    size = 0
+    for x in flat:
+        alike = batch and (x.dtype, x.device) == (batch[0].dtype, batch[0].device)
+        limit = TOGETHER_ON_CPU if x.is_cpu else TOGETHER
+        if batch and (not alike or size + x.numel() > limit):
+            yield batch
+            batch, size = [], 0
+        batch.append(x)
+        size += x.numel()
+    if batch:
+        yield batch
+
+
+def joined(batch: list[Tensor]) -> Tensor:
+    """One tensor of all elements, in float32 or float64."""
+    x = batch[0] if len(batch) == 1 else torch.cat(batch)
+    return x if x.dtype is torch.float64 else x.float()
+
+
 def sums_of(flat: list[Tensor], zeros: list[int]) -> Tensor:
     """(n, 9) sums of flat tensors; `zeros` more zeros belong to each (sparse tensors)."""
-    floats = [x if x.dtype is torch.float64 else x.float() for x in flat]
-    finite = [torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0) for x in floats]
-    norms = _norms(finite)
-    return together([_line(*parts) for parts in zip(floats, finite, norms, zeros, strict=True)])
+    found = [_rows(batch) for batch in batches(flat)]
+    if not found:
+        return torch.zeros(0, len(s.FIELDS))
+    device = found[0].device
+    rows = torch.cat([part.to(device, non_blocking=True) for part in found])
+    for line, more in enumerate(zeros):
+        if more:
+            row = rows[line]
+            row[s.COUNT] += more
+            row[s.ZEROS] += more
+            row[s.MIN].clamp_(max=0.0)
+            row[s.MAX].clamp_(min=0.0)
+    return rows
 
 
-def _norms(finite: list[Tensor]) -> list[Tensor]:
-    """L2 norms of a list, in one foreach call where the list can take it."""
-    if not finite:
-        return []
-    # An empty tensor in the list sends the whole foreach call down its slow path.
-    return list(torch._foreach_norm(finite, 2, dtype=precise(finite[0])))
-
-
-def _line(x: Tensor, finite: Tensor, norm: Tensor, zeros: int) -> Tensor:
+def _row(x: Tensor) -> Tensor:
+    """A tensor by itself needs no masks that are summed."""
     dtype = precise(x)
-    if x.numel() == 0:
-        line = torch.zeros(len(s.FIELDS), dtype=dtype, device=x.device)
-        line[s.MIN], line[s.MAX] = _INF, -_INF
-    else:
-        line = torch.stack(
-            [
-                torch.full((), x.numel(), dtype=dtype, device=x.device),
-                finite.sum(dtype=dtype),
-                norm.to(dtype).square(),
-                torch.nan_to_num(x, nan=_INF, posinf=_INF, neginf=_INF).amin().to(dtype),
-                torch.nan_to_num(x, nan=-_INF, posinf=-_INF, neginf=-_INF).amax().to(dtype),
-                (x == 0).sum().to(dtype),
-                x.isnan().sum().to(dtype),
-                (x == _INF).sum().to(dtype),
-                (x == -_INF).sum().to(dtype),
-            ]
+    finite = torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
+    counts = [(x == 0).sum(), x.isnan().sum(), (x == _INF).sum(), (x == -_INF).sum()]
+    (norm,) = torch._foreach_norm([finite], 2, dtype=dtype)
+    ends = [
+        torch.nan_to_num(x, nan=_INF, posinf=_INF, neginf=_INF).amin(),
+        torch.nan_to_num(x, nan=-_INF, posinf=-_INF, neginf=-_INF).amax(),
+    ]
+    return torch.cat(
+        [
+            torch.full((1,), x.numel(), dtype=dtype, device=x.device),
+            torch.stack([finite.sum(dtype=dtype), norm.square()]),
+            torch.stack(ends).to(dtype),
+            torch.stack(counts).to(dtype),
+        ]
+    )
+
+
+def _rows(batch: list[Tensor]) -> Tensor:
+    """Each step is one operator for the whole batch: operators a batch, not operators a tensor."""
+    if len(batch) == 1 and batch[0].numel():
+        return _row(joined(batch))[None]
+    sizes = [x.numel() for x in batch]
+    x = joined(batch)
+    dtype = precise(x)
+    there = [k for k, size in enumerate(sizes) if size]
+
+    def each(values: Tensor, order: float | None, nothing: float = 0.0) -> Tensor:
+        """Norm or (None) maximum of each tensor's part; `nothing` where it is empty."""
+        # An empty tensor in the list would send a foreach call down its slow path.
+        parts = [part for part in torch.split(values, sizes) if part.numel()]
+        if not parts:
+            return torch.full((len(sizes),), nothing, dtype=dtype, device=x.device)
+        found: Sequence[Tensor] = (
+            torch._foreach_max(parts)
+            if order is None
+            else torch._foreach_norm(parts, order, dtype=dtype)
         )
-    if zeros:
-        line[s.COUNT] += zeros
-        line[s.ZEROS] += zeros
-        line[s.MIN].clamp_(max=0.0)
-        line[s.MAX].clamp_(min=0.0)
-    return line
+        if len(there) < len(sizes):
+            filled = [torch.full((), nothing, dtype=found[0].dtype, device=x.device)] * len(sizes)
+            for k, one in zip(there, found, strict=True):
+                filled[k] = one
+            found = filled
+        return torch.stack(list(found)).to(dtype)
+
+    def how_many(mask: Tensor) -> Tensor:
+        return each(mask.to(x.dtype), 1)
+
+    finite = torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
+    low = torch.nan_to_num(x.neg(), nan=-_INF, posinf=-_INF, neginf=-_INF)
+    high = torch.nan_to_num(x, nan=-_INF, posinf=-_INF, neginf=-_INF)
+    columns = [
+        sent(torch.tensor(sizes, dtype=dtype), x.device),
+        # There is no foreach sum; both halves are summed in `dtype`.
+        each(finite.clamp(min=0.0), 1) - each(finite.clamp(max=0.0), 1),
+        each(finite, 2).square(),
+        -each(low, None, -_INF),
+        each(high, None, -_INF),
+        how_many(x == 0),
+        how_many(x.isnan()),
+        how_many(x == _INF),
+        how_many(x == -_INF),
+    ]
+    return torch.stack(columns, dim=1)
 
 
-def bins_of(flat: Tensor, stride: int, zeros: int = 0) -> Tensor:
-    """(NUM_BINS,) counts of the sample the C kernel would take."""
-    x = flat if flat.dtype is torch.float64 else flat.float()
-    x = sample(x, stride)
+def bins_of(flat: list[Tensor], stride: int, zeros: list[int]) -> Tensor:
+    """(n, NUM_BINS) counts of the samples the C kernel would take."""
+    samples = [sample(x, stride) for x in flat]
+    found = [_counts(batch) for batch in batches(samples)]
+    if not found:
+        return torch.zeros(0, NUM_BINS, dtype=torch.int64)
+    device = found[0].device
+    counts = torch.cat([part.to(device, non_blocking=True) for part in found])
+    for line, more in enumerate(zeros):
+        if more:
+            all_, seen = flat[line].numel(), samples[line].numel()
+            counts[line, ZERO_BIN] += round(more * (seen / all_ if all_ else 1.0))
+    return counts
+
+
+def _counts(batch: list[Tensor]) -> Tensor:
+    x = joined(batch)
     double = x.dtype is torch.float64
     bits = x.view(torch.int64 if double else torch.int32)
     code = (bits >> 51) & 0xFFF if double else (bits >> 22) & 0x1FF
@@ -163,13 +254,14 @@ def bins_of(flat: Tensor, stride: int, zeros: int = 0) -> Tensor:
     side = (code - (2 * (bias + MIN_EXPONENT) - 1)).clamp(0, SIDE - 1)
     index = torch.where(bits < 0, ZERO_BIN - 1 - side, ZERO_BIN + 1 + side)
     index = torch.where(x == 0, ZERO_BIN, index)
-    index = torch.where(code >= top, NUM_BINS, index)  # non-finite: a bin that is cut off below
-    counts = torch.zeros(NUM_BINS + 1, dtype=torch.int64, device=x.device)
-    counts.index_put_((index.long(),), torch.ones_like(index, dtype=torch.int64), accumulate=True)
-    if zeros:
-        share = x.numel() / flat.numel() if flat.numel() else 1.0
-        counts[ZERO_BIN] += round(zeros * share)
-    return counts[:NUM_BINS]
+    index = torch.where(code >= top, NUM_BINS, index).long()  # non-finite: a bin that is cut off
+    num, width = len(batch), NUM_BINS + 1
+    if num > 1:
+        parts = torch.split(index, [one.numel() for one in batch])
+        torch._foreach_add_(list(parts), [line * width for line in range(num)])
+    counts = torch.zeros(num * width, dtype=torch.int64, device=x.device)
+    counts.index_put_((index,), torch.ones_like(index), accumulate=True)
+    return counts.view(num, width)[:, :NUM_BINS]
 
 
 def sample(x: Tensor, stride: int) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchvitals.record import Counts, VitalsError
+from torchvitals.record import Counts, UnsupportedTensor, VitalsError
 from torchvitals.record.bins import NUM_BINS, ZERO_BIN
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Activity, Bins, Measured, copy_by_operators
@@ -277,6 +277,11 @@ class Table:
     def _make_readable(self) -> None:
         for line, tensor in enumerate(self.tensors):
             self.tensors[line], zeros = readable(tensor)
+            if not tensor.is_cpu:
+                raise UnsupportedTensor(
+                    f"the C kernel reads CPU tensors only, this one is on {tensor.device}; "
+                    "use backend='auto' or 'torch'"
+                )
             if zeros:
                 self.zeros.append((line, zeros))
 
