@@ -59,7 +59,8 @@ def test_zero_grad_first_with_evaluations(tmp_path: Path) -> None:
         "activations of step 1: it was under way when watching began"
     ]
     assert history.status == "finished"
-    # What it came to stands on stderr.
+    # What it came to stands on stderr: the diagnosis, and where the run is.
+    assert "finished · 90 steps · " in pair.watched.stderr
     assert f"vitals show {tmp_path / 'run'}" in " ".join(pair.watched.stderr.split())
 
 
