@@ -83,7 +83,7 @@ torch.manual_seed(0)
 text = (args.text or Path(inspect.__file__)).read_text()
 letters = sorted(set(text))
 data = torch.tensor([letters.index(letter) for letter in text])
-train, held_out = data[: len(data) * 9 // 10], data[len(data) * 9 // 10 :]
+held_out, train = data[: len(data) // 10], data[len(data) // 10 :]
 model = GPT(len(letters))
 matrices = [p for p in model.parameters() if p.dim() > 1]
 vectors = [p for p in model.parameters() if p.dim() == 1]
