@@ -20,7 +20,8 @@ How the figures are made
   has fewest. A monitor may skip a step when its writer is behind, and it switches a failing probe
   off: both make it look cheap. Below 99 % no limit counts as kept, and failing probes raise here.
 - "everything" is gradients, parameters, exact updates, activations and sampled histograms; the
-  optimizer's moments, clocks and the machine's sampler are off there, and on in "defaults".
+  optimizer's moments, inputs, clocks, the machine's sampler and the diagnosis beside the training
+  are off there, and on in "defaults".
 - "CPU ms" is the CPU time of this process, all threads, that a step adds: background threads of a
   monitor show here even where they cost no time. wandb's own process is not in it.
 - "bare" in the JSON file is the bare copy's step while the variant was attached to the other: if it
@@ -155,6 +156,8 @@ def variants() -> list[Variant]:
         "optimizer_state": False,
         "clocks": False,
         "machine": False,
+        "inputs": False,
+        "diagnose": False,
     }
     ours = [
         Variant(EVERYTHING, lambda: Torchvitals(**everything, every=1, backend="native"), weight=3),

@@ -144,7 +144,7 @@ def test_measuring_pauses_when_the_writer_falls_behind(tmp_path, monkeypatch):
 
 
 SCRIPT = """
-    import os, sys, time, torch, torchvitals
+    import atexit, os, sys, time, torch, torchvitals
     from torch import nn
     torch.set_num_threads(1)
     model = nn.Linear(4, 4)
@@ -255,7 +255,8 @@ def test_forked_children_leave_the_run_alone(tmp_path):
         child = os.fork()
         if child == 0:
             monitor.close("failed")
-            sys.exit(0)
+            atexit._run_exitfuncs()
+            os._exit(0)  # as workers of multiprocessing and of loaders do
         os.waitpid(child, 0)
         step(monitor)
         monitor.close()

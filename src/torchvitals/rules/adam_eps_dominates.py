@@ -24,6 +24,9 @@ from torchvitals.rules.thresholds import Thresholds
 TITLE = "Adam's ε dominates"
 NEEDS = ("optimizer/sqrt_v_over_eps",)
 
+EASY = 0.8
+"""Share of the loss that must be gone for a large ε to be information only."""
+
 
 def check(run: Run, limits: Thresholds) -> Finding | None:
     """√v̂ within ten times ε in most weights."""
@@ -46,7 +49,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     eps = run.model.option("eps")
     eps = float(eps) if isinstance(eps, int | float) else 1e-8
     target = min(1e-8, eps / 100) if eps > 1e-8 else float(f"{nice(eps * value / 100):.0e}")
-    slow = not loss.falls or loss.fallen < limits.eps_fallen or eps > 1e-6
+    slow = not loss.falls or loss.fallen < (EASY if eps > 1e-6 else limits.eps_fallen)
     return finding(
         __name__,
         run,

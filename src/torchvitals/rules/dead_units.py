@@ -18,7 +18,16 @@ from __future__ import annotations
 import numpy as np
 
 from torchvitals.record import Finding, Key
-from torchvitals.rules.rule import ERROR, WARNING, NotChecked, cause, changed, evidence, finding
+from torchvitals.rules.rule import (
+    ERROR,
+    INFO,
+    WARNING,
+    NotChecked,
+    cause,
+    changed,
+    evidence,
+    finding,
+)
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num, places, share
 from torchvitals.rules.thresholds import Thresholds
@@ -55,12 +64,20 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     dead, first = found[worst][0], min(since for _, since in found.values())
     from_start = first <= run.first_step + 12 * run.every
     stuck = run.loss.falls and run.loss.fallen < 0.2
+    learns = run.loss.falls and run.loss.fallen > 0.4
     lr = run.lr_peak
     feeding = _feeding(run, sites[0])
     return finding(
         __name__,
         run,
-        severity=ERROR if dead > limits.dead_error or stuck else WARNING,
+        severity=(
+            ERROR
+            if dead > limits.dead_error or stuck
+            # A sparse layer in a model that learns is no reason to be alarmed.
+            else INFO
+            if learns and dead < limits.dead_alarm
+            else WARNING
+        ),
         sites=sites,
         first_step=first,
         evidence=[

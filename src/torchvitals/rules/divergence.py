@@ -16,7 +16,16 @@ from __future__ import annotations
 import numpy as np
 
 from torchvitals.record import ROOT, Finding, Key
-from torchvitals.rules.rule import ERROR, WARNING, NotChecked, cause, changed, evidence, finding
+from torchvitals.rules.rule import (
+    ERROR,
+    INFO,
+    WARNING,
+    NotChecked,
+    cause,
+    changed,
+    evidence,
+    finding,
+)
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num
 from torchvitals.rules.thresholds import Thresholds
@@ -24,6 +33,9 @@ from torchvitals.rules.thresholds import Thresholds
 TITLE = "divergence"
 NEEDS = ("loss",)
 CHEAP = True
+
+SMALL = 0.1
+"""Share of the first loss below which one that comes up again is no alarm."""
 
 
 def check(run: Run, limits: Thresholds) -> Finding | None:
@@ -49,7 +61,8 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     return finding(
         __name__,
         run,
-        severity=ERROR if bad else WARNING,
+        # Near zero, a loss may double and mean nothing.
+        severity=ERROR if bad else INFO if now < SMALL * loss.start else WARNING,
         sites=[ROOT],
         first_step=since,
         evidence=[

@@ -29,8 +29,8 @@ TITLE = "learning rate too high"
 NEEDS = ("loss", "update/ratio", "optimizer/lr")
 
 
-OPENING = 3.0
-"""Adam's first steps, without momentum, are about so many times the later ones."""
+OPENING = 9.0
+"""Adam's first steps, all of full size in one direction, are about so many times the later ones."""
 
 
 def check(run: Run, limits: Thresholds) -> Finding | None:

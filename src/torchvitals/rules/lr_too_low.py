@@ -31,6 +31,9 @@ NEEDS = ("loss", "update/ratio", "optimizer/lr")
 UPPER = 3.0
 """The upper quarter of the weights moves about so many times as far as the median one."""
 
+FRESH = 2.0
+"""Weights that have hardly begun to move may take steps so many times the usual size."""
+
 
 def check(run: Run, limits: Thresholds) -> Finding | None:
     """Tiny steps and a loss that hardly moves."""
@@ -49,7 +52,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         return None
     if loss.best < limits.solved_share * loss.start:
         return None  # it did learn; nothing is left to learn
-    factor = float(np.clip(UPPER * limits.lr_good_ratio / size, 3.0, 1e5))
+    factor = float(np.clip(FRESH * UPPER * limits.lr_good_ratio / size, 3.0, 1e5))
     target = nice(lr * factor)
     severe = size < 0.1 * limits.lr_low_ratio and loss.fallen < 0.5 * limits.lr_low_fallen
     return finding(

@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchvitals.record import ROOT, Finding, Key
-from torchvitals.rules.rule import WARNING, NotChecked, cause, changed, evidence, finding
+from torchvitals.record import ROOT, Finding, Key, Severity
+from torchvitals.rules.rule import INFO, WARNING, NotChecked, cause, changed, evidence, finding
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import nice, num, share
 from torchvitals.rules.thresholds import Thresholds
 
 TITLE = "oscillation"
 NEEDS = ("loss",)
+
+WIDE = 3.0
+"""Evaluations that swing by so many times the limit are a warning."""
 
 
 def check(run: Run, limits: Thresholds) -> Finding | None:
@@ -47,6 +50,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 swing,
                 limits,
                 f"{share(turns)} of the evaluations turn back, by {share(swing)} of the level",
+                severity=WARNING if swing > WIDE * limits.oscillation_swing else INFO,
             )
     if len(loss) < limits.plateau_points:
         raise NotChecked(
@@ -64,12 +68,20 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     return None
 
 
-def _told(run: Run, key: Key, swing: float, limits: Thresholds, text: str) -> Finding:
+def _told(
+    run: Run,
+    key: Key,
+    swing: float,
+    limits: Thresholds,
+    text: str,
+    *,
+    severity: Severity = WARNING,
+) -> Finding:
     lr = run.lr_now
     return finding(
         __name__,
         run,
-        severity=WARNING,
+        severity=severity,
         sites=[ROOT],
         first_step=int(run.loss.levels.steps[len(run.loss.levels) // 2]),
         evidence=[

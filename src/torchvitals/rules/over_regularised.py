@@ -7,7 +7,7 @@
 **Judged by** the decay's share of the update (lr · λ, or λ‖w‖ against ‖g‖ where decay is part of
 the gradient, which may have been larger at first): above half of it, with norms that shrank to
 less than half; or, where decay is decoupled, one that takes more than 0.5 % of every weight in each
-step (it forgets what it learned 200 steps ago) while the loss is above a tenth of its start.
+step (it forgets what it learned 200 steps ago).
 
 **Known false alarms**: a strong decay that is balanced by the gradient keeps norms steady, which
 is healthy.
@@ -27,9 +27,6 @@ from torchvitals.rules.thresholds import Thresholds
 TITLE = "over-regularised"
 NEEDS = ("parameter/norm", "optimizer/weight_decay")
 
-
-LEARNED = 0.9
-"""Share of the loss that must be gone for a strong decay to be none of our business."""
 
 EARLY = 3
 """Looks at the beginning of a run, in which gradients show what they are like."""
@@ -74,7 +71,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         return None
     a_step = run.lr_peak * decay
     # A decay that takes that much a step leaves no memory, even where the gradient balances it.
-    forgets = decoupled and a_step > limits.decay_forgets and run.loss.fallen < LEARNED
+    forgets = decoupled and a_step > limits.decay_forgets
     part = dict(zip(sites_of, share_of.tolist(), strict=True))
     sites = [
         site

@@ -61,6 +61,9 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     # Near zero, a loss may double and mean nothing.
     slight = run.loss.falls and now - best < limits.overfit_least * run.loss.start
     better = slight or _accuracy_improves(run, step)
+    by_heart = _by_heart(run, line, limits) if better else None
+    if by_heart is not None:
+        return by_heart
     return finding(
         __name__,
         run,

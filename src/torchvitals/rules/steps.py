@@ -7,13 +7,16 @@ from numpy.typing import NDArray
 
 from torchvitals.rules.run import Run
 from torchvitals.rules.stored import Ints
-from torchvitals.rules.table import Line, median
+from torchvitals.rules.table import Array, Line, median
 
 FULL = 0.3
 """Ratios count while the rate is at least this share of its peak: not in warm-up, not annealed."""
 EARLY = 8
 TINY_RMS = 1e-4
 """Weights smaller than this began at zero; their ratio says nothing."""
+NEW, MODEST, USUAL = 0.9, 0.1, 0.3
+"""Ratios of the first look: above the first value a weight began at zero, if this share of all is
+below the second one."""
 
 
 def step_sizes(run: Run) -> Line:
@@ -26,6 +29,7 @@ def _step_sizes(run: Run) -> Line:
     if not ratios:
         return Line(np.empty(0, dtype=np.int64), np.empty(0))
     values = np.where(_tiny(run, ratios.steps, ratios.sites), np.nan, ratios.values)
+    values[:, _from_zero(values[0])] = np.nan
     middle = median(values, axis=1)
     full = np.array([run.lr_at(int(step)) >= FULL * run.lr_peak for step in ratios.steps])
     known = np.isfinite(middle) & (full | ~np.isfinite(run.lr_peak))
@@ -38,6 +42,14 @@ def _tiny(run: Run, steps: Ints, sites: tuple[str, ...]) -> NDArray[np.bool_]:
     if not sizes or sizes.sites != sites or len(sizes.steps) != len(steps):
         return np.zeros((len(steps), len(sites)), dtype=bool)
     return np.asarray(sizes.values < TINY_RMS)
+
+
+def _from_zero(first: Array) -> NDArray[np.bool_]:
+    """Weights that began at zero (LoRA's second ones): all of them is new, while others are not."""
+    known = first[np.isfinite(first)]
+    if not len(known) or float(np.quantile(known, USUAL)) > MODEST:
+        return np.zeros(len(first), dtype=bool)
+    return np.asarray(first > NEW)
 
 
 def early_size(run: Run) -> float:

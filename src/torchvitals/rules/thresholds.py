@@ -155,6 +155,9 @@ class Thresholds:
     clip_info: float = _limit(2.0, "over_clipping", "norm over limit from which it is told")
     clip_ratio: float = _limit(10.0, "over_clipping", "norm over limit: a warning")
     dead_share: float = _limit(0.5, "dead_units", "share of a layer's units")
+    dead_alarm: float = _limit(
+        0.8, "dead_units", "share of a layer's units: a warning in a model that learns"
+    )
     dead_error: float = _limit(0.95, "dead_units", "share of a layer's units: red")
     dead_checks: int = _limit(3, "dead_units", "monitored steps with nothing but zeros")
     saturation_share: float = _limit(0.5, "saturation", "share of a layer's outputs at the ends")
