@@ -5,12 +5,13 @@
 - Four processes run bench/launched.py: bare, bare again, with `watch()` in the script, and under
   `vitals run`. All stay alive; one trains at a time. In each round each trains `--steps` steps (a
   multiple of 10: as many are monitored in each), in random order.
-- A step costs nine tenths of the median step that is not monitored and a tenth of the median one
-  that is (both of all rounds, and for bare processes at the same places). A ratio's 95 % interval
-  is a bootstrap over rounds. "bare again / bare" is the method's own error.
+- A step costs nine tenths of a step that is not monitored and a tenth of one that is (for bare
+  processes at the same places), each the lower quartile of all rounds: other work on the machine
+  only makes steps longer. A ratio's 95 % interval is a bootstrap over rounds. "bare again / bare"
+  is the method's own error.
 - "wall" is the clock; "thread" the CPU time of the training thread, which sees less of who else
   uses the machine; "process" that of all threads, which sees what a monitor does beside the
-  training, too: it is not a median but the whole.
+  training, too: it is no quartile but the whole.
 - Losses must be the same in all four, bit for bit, and both runs must hold every step due.
 - "tiny" has next to no step of its own: what `vitals run` does more than `watch()` does not depend
   on the model's size, and its microseconds are seen there.
@@ -103,10 +104,8 @@ def cost(segments: Sequence[Segment], what: str) -> float:
         return float(sum(one["process_s"] for one in segments) / num_steps)
     steps = np.array([one[f"{what}_s"] for one in segments])
     monitored = np.arange(1, steps.shape[1] + 1) % EVERY == 0
-    share = 1 / EVERY
-    return float(
-        (1 - share) * np.median(steps[:, ~monitored]) + share * np.median(steps[:, monitored])
-    )
+    plain, seen = (np.percentile(steps[:, where], 25) for where in (~monitored, monitored))
+    return float(((EVERY - 1) * plain + seen) / EVERY)
 
 
 def ratio(over: list[Segment], under: list[Segment], what: str) -> tuple[float, float, float]:
