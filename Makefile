@@ -51,6 +51,7 @@ bench: $(PEERS)  ## measure the kernel, the store and the overhead beside its pe
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/signs.py
 	$(BIN)/python bench/overhead.py
+	$(BIN)/python bench/launch.py
 	$(BIN)/python bench/dashboard.py
 
 bench-faults: $(DEV)  ## train the zoo of injected faults, diagnose and score it (an hour; resumes)

@@ -10,10 +10,21 @@ from pathlib import Path
 
 import numpy as np
 
+from torchvitals.diagnosis import diagnose
+from torchvitals.record import Severity
 from torchvitals.store.history import History, open_run
 
 SCRIPTS = Path(__file__).parent / "scripts"
 VITALS = Path(sys.executable).parent / "vitals"
+
+JUDGED = frozenset(
+    {
+        *("non_finite", "loss_spike", "divergence", "plateau", "vanishing_gradients"),
+        *("frozen_layer", "orphan_parameter", "gradients_not_cleared", "no_effective_step"),
+        *("lr_too_high", "lr_too_low", "update_ratio", "schedule_fault", "weight_blow_up"),
+    }
+)
+"""Rules that must have had enough to judge: a run too short to be called ill is not healthy."""
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -44,6 +55,15 @@ class Pair:
         series = self.history.series(name)
         assert series.steps.tolist() == list(range(1, len(printed) + 1))
         np.testing.assert_allclose(series.values, np.array(printed), rtol=1e-6)
+
+
+def check_health(run: Path) -> None:
+    """No finding of the level error: neither while it trained nor afterwards."""
+    with open_run(run) as history:
+        found = diagnose(history)
+        assert not JUDGED & {one.name for one in found.not_checked}, found.not_checked
+        for one in (*history.findings(), *found.findings):
+            assert one.severity is not Severity.ERROR, one
 
 
 def both(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.scripted import VITALS, both, environment, script
+from tests.launch.scripted import VITALS, both, check_health, environment, script
 from torchvitals.store.history import open_run
 
 
@@ -31,8 +31,9 @@ def test_arguments_stdin_exit_code_and_workers(tmp_path: Path) -> None:
     assert pair.watched.stdout == pair.plain.stdout
     assert "True ['--run', '0.1', '--code', '3'] __main__" in pair.plain.stdout
     pair.check_losses()
-    assert pair.history.steps("update").tolist() == [1, 2, 4, 6, 8]
-    assert pair.history.series("epoch/run/number").steps.tolist() == [4, 8]
+    assert pair.history.steps("update").tolist() == [1, *range(2, 81, 2)]
+    assert pair.history.series("epoch/run/number").steps.tolist() == list(range(10, 81, 10))
+    check_health(tmp_path / "run")
 
 
 def test_an_exception(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A distribution all of whose plugins have something wrong with them."""
+    """A distribution all of whose sinks and probes have something wrong with them."""
     folder = tmp_path / "broken"
     info = folder / "vitals_broken-1.0.dist-info"
     info.mkdir(parents=True)
@@ -61,9 +61,6 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "mute = vitals_broken:Mute\n"
         "late = vitals_broken:Late\n"
         "midway = vitals_broken:Midway\n"
-        "[torchvitals.rules]\n"
-        "absent = vitals_nowhere\n"
-        "mute = vitals_broken:Mute\n"
     )
     (folder / "vitals_broken.py").write_text(
         "class Raises:\n    def __init__(self):\n        raise OSError('no licence')\n"
@@ -76,3 +73,29 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(plugins, "_told", set())
     yield
     sys.modules.pop("vitals_broken", None)
+
+
+@pytest.fixture
+def broken_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another one, of rules: each run of the tests that use it is diagnosed with them."""
+    folder = tmp_path / "broken_rules"
+    info = folder / "vitals_broken_rules-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vitals-rules\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[torchvitals.rules]\n"
+        "absent = vitals_nowhere\n"
+        "mute = vitals_broken_rules:Mute\n"
+        "taken = vitals_broken_rules:Taken\n"
+        "wrong = vitals_broken_rules:Wrong\n"
+    )
+    (folder / "vitals_broken_rules.py").write_text(
+        "class Mute:\n    pass\n"
+        "class Taken:\n    NAME = 'plateau'\n    check = None\n"
+        "class Wrong:\n    NAME = 'wrong'\n"
+        "    def check(run, thresholds):\n        return 'all is well'\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(plugins, "_told", set())
+    yield
+    sys.modules.pop("vitals_broken_rules", None)

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 import torchvitals
+from torchvitals.diagnosis import diagnose
 from torchvitals.record import ConfigError, Key
-from torchvitals.record.plugins import RULES, plugins
+from torchvitals.rules.plugged import plugged
+from torchvitals.store import open_run
 
 from .test_examples import train
 
@@ -40,13 +42,22 @@ def test_it_is_told_once_and_left_out(
     )
 
 
-@pytest.mark.usefixtures("broken", "installed")
+@pytest.mark.usefixtures("broken_rules", "installed")
 def test_broken_rules_do_not_hide_good_ones(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
-        assert [p.name for p in plugins(RULES, needs=("NAME", "check"))] == ["slow_data"]
-    first, second = told(caplog)
+        assert [rule.name for rule in plugged()] == ["slow_data", "wrong"]
+    first, second, third = told(caplog)
     assert "the plugin absent" in first
     assert "it has no NAME and no check" in second
+    assert "there is a rule named plateau already" in third
+
+
+@pytest.mark.usefixtures("broken_rules")
+def test_a_rule_that_fails_is_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHVITALS_STRICT")
+    train(tmp_path / "run")
+    unchecked = {one.name: one.reason for one in diagnose(open_run(tmp_path / "run")).not_checked}
+    assert unchecked["wrong"].endswith("must return a Finding or None, got 'all is well'")
 
 
 @pytest.mark.usefixtures("broken")

@@ -1,5 +1,8 @@
 """The three example packages, used the way a user would."""
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -8,7 +11,8 @@ import torch
 from torch import nn
 
 import torchvitals
-from torchvitals.record import ConfigError, Finding
+from torchvitals.diagnosis import diagnose
+from torchvitals.record import ConfigError
 from torchvitals.record.plugins import PROBES, RULES, SINKS, plugin_names, plugins
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -64,18 +68,37 @@ def test_the_probe(tmp_path: Path) -> None:
     assert history.info.watch["probes"] == ["spectral"]
 
 
-def test_the_rule(tmp_path: Path) -> None:
-    (rule,) = plugins(RULES, needs=("NAME", "check"))
+def test_the_rule_judges_beside_the_training_and_afterwards(tmp_path: Path) -> None:
     train(tmp_path / "slow", wait_s=0.05)
-    found = rule.thing.check(torchvitals.open_run(tmp_path / "slow"), None)
-    assert isinstance(found, Finding)
-    assert found.name == "slow_data"
-    assert found.evidence[0].value > 0.5
-    assert Finding.from_json(found.to_json()) == found
-    train(tmp_path / "short", probes=None)
-    run = torchvitals.open_run(tmp_path / "short")
-    assert rule.thing.LEAST == 5
-    assert len(run.series("clock/step/wall_s").steps) >= 5
+    history = torchvitals.open_run(tmp_path / "slow")
+    (live,) = [one for one in history.findings() if one.name == "slow_data"]
+    found = diagnose(history)
+    (after,) = [one for one in found.findings if one.name == "slow_data"]
+    for one in (live, after):
+        assert one.evidence[0].value > 0.5
+        assert "DataLoader more workers" in one.fix
+    (told,) = [one for one in found.to_json()["findings"] if one["name"] == "slow_data"]
+    assert told["docs"] is None
+    assert "slow_data" in {one.name for one in diagnose(history, at=4).not_checked}
+    train(tmp_path / "unclocked", wait_s=0.05, clocks=False)
+    quiet = diagnose(torchvitals.open_run(tmp_path / "unclocked"))
+    assert "slow_data" not in {one.name for one in quiet.findings}
+
+
+def test_the_command_knows_the_rule(site: Path, tmp_path: Path) -> None:
+    """In a process of its own, as a user calls it."""
+    train(tmp_path / "slow", wait_s=0.05)
+    vitals = Path(sys.executable).parent / "vitals"
+    said = [
+        subprocess.run(
+            [vitals, *arguments], env={**os.environ, "PYTHONPATH": str(site)}, cwd=tmp_path,
+            capture_output=True, text=True, check=False,
+        ).stdout
+        for arguments in (["diagnose", "slow"], ["explain", "slow_data"], ["explain"])
+    ]  # fmt: skip
+    assert "waiting for data takes" in said[0]
+    assert "A rule of the package vitals-slow-data-rule." in said[1]
+    assert "slow_data" in said[2]
 
 
 def test_an_unknown_name_names_the_known_ones(tmp_path: Path) -> None:

@@ -4,10 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("trackio", reason="its pins stand against ours")
-
 CODE = """
 import sys
 from pathlib import Path

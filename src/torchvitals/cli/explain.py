@@ -24,23 +24,25 @@ def command(rule: str | None, *, as_json: bool) -> None:
     """
     from torchvitals.rules.catalogue import NAMES, rules
     from torchvitals.rules.pages import page
+    from torchvitals.rules.plugged import plugged
 
-    known = {one.name: one for one in rules()}
+    known = {one.name: one for one in (*rules(), *plugged())}
     if rule is None:
         listed = [known[name] for name in NAMES]
+        listed += [one for name, one in known.items() if name not in NAMES]
         if as_json:
             echo_json(
                 [{"name": one.name, "title": one.title, "needs": one.needs} for one in listed]
             )
             return
-        width = max(map(len, NAMES))
+        width = max(map(len, known))
         for one in listed:
             click.echo(f"{one.name:<{width}}  {one.title}")
         return
     if rule not in known:
         from difflib import get_close_matches
 
-        near = get_close_matches(rule, NAMES, n=3)
+        near = get_close_matches(rule, known, n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else " vitals explain lists them."
         raise click.BadParameter(f"there is no rule {rule!r}.{meant}", param_hint="RULE")
     text = page(known[rule])

@@ -71,6 +71,10 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
             access_log=False,  # addresses may hold names of layers; nobody reads them
             server_header=False,
             proxy_headers=False,  # what a client says about itself is not believed
+            # The same server whatever else is installed: a faster parser knows no limit of headers.
+            http="h11",
+            loop="asyncio",
+            ws="none",
             timeout_graceful_shutdown=2,
             timeout_keep_alive=30,
             h11_max_incomplete_event_size=64 << 10,

@@ -10,7 +10,8 @@ from typing import Any
 
 from torchvitals.diagnosis.grouping import group
 from torchvitals.record import Finding, Severity
-from torchvitals.rules.catalogue import rules
+from torchvitals.rules.catalogue import NAMES, rules
+from torchvitals.rules.plugged import plugged
 from torchvitals.rules.rule import NotChecked, Rule
 from torchvitals.rules.run import Run
 from torchvitals.rules.stored import Stored
@@ -51,11 +52,14 @@ class Diagnosis:
             "run": self.run,
             "status": self.status,
             "steps": self.steps,
-            "findings": [
-                {**one.to_json(), "docs": f"docs/rules/{one.name}.md"} for one in self.findings
-            ],
+            "findings": [{**one.to_json(), "docs": _docs(one)} for one in self.findings],
             "not_checked": [{"name": one.name, "reason": one.reason} for one in self.not_checked],
         }
+
+
+def _docs(one: Finding) -> str | None:
+    """Its page; rules of other packages have none here."""
+    return f"docs/rules/{one.name}.md" if one.name in NAMES else None
 
 
 def diagnose(
@@ -67,7 +71,7 @@ def diagnose(
 ) -> Diagnosis:
     """What is wrong with this run; with `at`, as it looked after that step."""
     run = Run(history, at=at, now=now)
-    found, unchecked = judge(run, Thresholds.make(thresholds), rules())
+    found, unchecked = judge(run, Thresholds.make(thresholds), (*rules(), *plugged()))
     return Diagnosis(
         run=run.info.name,
         status=history.status,

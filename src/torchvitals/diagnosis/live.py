@@ -25,6 +25,7 @@ from torchvitals.diagnosis.grouping import group
 from torchvitals.diagnosis.telling import one_line, tell
 from torchvitals.record import SCALAR, Event, Finding, Key, Row, Severity, is_missing
 from torchvitals.rules.catalogue import rules
+from torchvitals.rules.plugged import plugged
 from torchvitals.rules.run import Run
 from torchvitals.rules.stored import Stored
 from torchvitals.rules.thresholds import Thresholds
@@ -80,7 +81,8 @@ class Diagnostician:
         busy: Callable[[], float] = time.thread_time,
     ) -> None:
         """`clock` tells how long the run takes, `busy` how long this thread works in it."""
-        rules()  # imported here, before the first step, and not on the recorder's thread
+        # Imported here, before the first step, and not on the recorder's thread.
+        self._rules = (*rules(), *plugged())
         self._open_history = open_history
         self._put = put
         self._thresholds = thresholds
@@ -159,7 +161,7 @@ class Diagnostician:
                 if one.is_open:
                     self._known[one.name] = Open(_id(one), one, self._clock(), missed=-1)
         run = Run(self._history)
-        chosen = [rule for rule in rules() if rule.cheap or not cheap]
+        chosen = [rule for rule in self._rules if rule.cheap or not cheap]
         found, _ = judge(run, self._thresholds, chosen)
         for rule in chosen:
             self._last.pop(rule.name, None)

@@ -146,6 +146,11 @@ def params_of(optimizer: Optimizer) -> Params:
     return {id(p): p for group in optimizer.param_groups for p in group["params"]}
 
 
+def can_train(optimizer: Optimizer) -> bool:
+    """Whether any of its parameters is not frozen."""
+    return any(p.requires_grad for p in params_of(optimizer).values())
+
+
 def alive() -> tuple[list[nn.Module], list[Optimizer]]:
     """Every module and optimizer there is."""
     modules: list[nn.Module] = []

@@ -24,7 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from torchvitals.launch.ending import at_the_end, conclude
 from torchvitals.launch.loaders import Loaders
-from torchvitals.launch.models import Calls, Found, NotFound, again, find, params_of
+from torchvitals.launch.models import Calls, Found, NotFound, again, can_train, find, params_of
 from torchvitals.launch.settings import Settings
 from torchvitals.probes.losses import Losses
 
@@ -141,7 +141,12 @@ class Watcher:
         theirs = params_of(optimizer)
         watched = {id(p) for model in self._found.models.values() for p in model.parameters()}
         if theirs.keys() & watched:
-            others = [o for o in self._found.optimizers if not params_of(o).keys() & theirs.keys()]
+            # One that is waited for and never steps again would leave the last step unfinished.
+            others = [
+                other
+                for other in self._found.optimizers
+                if not params_of(other).keys() & theirs.keys() and can_train(other)
+            ]
             models, called = self._found.models, self._found.called
             monitor.event("optimizer", f"another {type(optimizer).__name__} takes over")
             self._detach(monitor)

@@ -10,9 +10,9 @@ accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 schedule = torch.optim.lr_scheduler.LinearLR(optimizer)
-loader = DataLoader(TensorDataset(torch.randn(32, 4)), batch_size=4, shuffle=True)
+loader = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=4, shuffle=True)
 model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
-for _ in range(2):
+for _ in range(25):
     parts = []
     for (x,) in loader:
         with accelerator.accumulate(model):

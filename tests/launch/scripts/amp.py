@@ -7,7 +7,7 @@ torch.manual_seed(6)
 model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 scaler = torch.amp.GradScaler("cpu")
-for _ in range(6):
+for _ in range(240):
     parts = []
     for _ in range(2):
         x = torch.randn(8, 8)

@@ -12,7 +12,7 @@ def train():
     generator_optimizer = torch.optim.Adam(generator.parameters(), lr=1e-3)
     criterion = nn.BCEWithLogitsLoss()
     ones, zeros = torch.ones(8, 1), torch.zeros(8, 1)
-    for _ in range(6):
+    for _ in range(240):
         critic_optimizer.zero_grad()
         on_real = criterion(critic(torch.randn(8, 2) + 2), ones)
         on_real.backward()

@@ -1,4 +1,4 @@
-"""Lightning: automatic optimization (a closure), accumulation, validation; then a GAN by hand."""
+"""Lightning: automatic optimization (a closure), accumulation, clipping, validation."""
 
 import logging
 import warnings
@@ -37,12 +37,13 @@ class Lit(lightning.LightningModule):
 
 
 lightning.seed_everything(12, verbose=False)
-data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
+inputs = torch.randn(64, 4)
+data = TensorDataset(inputs, inputs[:, :1] - inputs[:, 1:2])
 trainer = lightning.Trainer(
-    max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
+    max_epochs=10, accelerator="cpu", logger=False, enable_checkpointing=False,
     enable_progress_bar=False, enable_model_summary=False, accumulate_grad_batches=2,
     gradient_clip_val=1.0,
 )  # fmt: skip
 model = Lit()
-trainer.fit(model, DataLoader(data, batch_size=4), DataLoader(data, batch_size=8))
+trainer.fit(model, DataLoader(data, batch_size=4, shuffle=True), DataLoader(data, batch_size=8))
 print("eval", trainer.callback_metrics["val_loss"].item().hex())

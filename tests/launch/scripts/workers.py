@@ -10,10 +10,10 @@ from torch.utils.data import DataLoader, Dataset
 
 class Numbers(Dataset):
     def __len__(self):
-        return 24
+        return 60
 
     def __getitem__(self, index):
-        return torch.full((4,), float(index)) / 24
+        return torch.full((4,), float(index)) / 60
 
 
 def main():
@@ -22,13 +22,13 @@ def main():
     parser.add_argument("--code", type=int)
     options = parser.parse_args()
     torch.manual_seed(len(sys.stdin.read()))
-    model = nn.Linear(4, 1)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=options.run)
     loader = DataLoader(
         Numbers(), batch_size=6, shuffle=True, num_workers=1, multiprocessing_context="spawn",
         persistent_workers=True,
     )  # fmt: skip
-    for _ in range(2):
+    for _ in range(8):
         for x in loader:
             loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
             optimizer.zero_grad()

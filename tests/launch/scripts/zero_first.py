@@ -5,15 +5,16 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
-inputs, labels = torch.randn(48, 8), torch.randint(3, (48,))
-train = DataLoader(TensorDataset(inputs, labels), batch_size=8, shuffle=True)
-held_out = DataLoader(TensorDataset(inputs[:24], labels[:24]), batch_size=12)
+inputs = torch.randn(72, 8)
+labels = inputs[:, :3].argmax(1)
+train = DataLoader(TensorDataset(inputs[:48], labels[:48]), batch_size=8, shuffle=True)
+held_out = DataLoader(TensorDataset(inputs[48:], labels[48:]), batch_size=12)
 model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=12)
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=90)
 
-for _ in range(2):
+for _ in range(15):
     model.train()
     for x, y in train:
         optimizer.zero_grad()

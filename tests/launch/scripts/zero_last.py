@@ -35,12 +35,12 @@ torch.manual_seed(1)
 net = Net()
 ema, average = copy.deepcopy(net).eval(), AveragedModel(net)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-data = [(torch.randn(4, 8), torch.randn(4, 1)) for _ in range(10)]
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.95)
+data = [(x, x[:, :1] - x[:, 1:2].tanh()) for x in torch.randn(10, 4, 8)]
 
 with torch.no_grad():
     ema(data[0][0])  # called before the model is, and never trained
-for _ in range(2):
+for _ in range(40):
     parts = []
     for index, (x, y) in enumerate(data, start=1):
         loss = nn.functional.mse_loss(net(x), y)
