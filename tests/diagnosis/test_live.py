@@ -253,6 +253,31 @@ def test_findings_resolve_and_open_anew(tmp_path: Path) -> None:
     assert events[1].data["finding"]["resolved_step"] == 120
 
 
+def test_what_changed_between_two_looks_is_stored_at_the_end(tmp_path: Path) -> None:
+    """The last look sees what the one before saw: neither is what was stored."""
+    for rate in (1e-3, 3e-3):
+        builder = RunBuilder(tmp_path / str(rate))
+        CASES["lr_too_low"].spoil(builder)
+        builder["optimizer/group0/lr"] = rate
+        builder.write()
+    current = {"path": tmp_path / "0.001"}
+
+    class Turning:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(torchvitals.open_run(current["path"]), name)
+
+    events: list[Any] = []
+    one = Diagnostician(Turning, events.append, thresholds=Thresholds(), clock=Clock())
+    one._look(cheap=False)
+    current["path"] = tmp_path / "0.003"
+    one._look(cheap=False)
+    one._look(cheap=False, last=True)
+    assert [event.data["state"] for event in events] == ["opened", "updated"]
+    told = [event.data["finding"]["fix"] for event in events]
+    assert told[0].startswith("raise lr from 1e-3 ")
+    assert told[1].startswith("raise lr from 3e-3 ")
+
+
 def test_looks_stay_within_the_budget(tmp_path: Path) -> None:
     builder = RunBuilder(tmp_path / "run")
     builder.write()

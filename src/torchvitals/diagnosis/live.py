@@ -60,6 +60,8 @@ class Open:
 
     id: str
     finding: Finding
+    stored: Finding
+    """As the run's file has it."""
     stored_at: float
     missed: int = 0
 
@@ -159,7 +161,7 @@ class Diagnostician:
             self._history = self._open_history()
             for one in self._history.findings():
                 if one.is_open:
-                    self._known[one.name] = Open(_id(one), one, self._clock(), missed=-1)
+                    self._known[one.name] = Open(_id(one), one, one, self._clock(), missed=-1)
         run = Run(self._history)
         chosen = [rule for rule in self._rules if rule.cheap or not cheap]
         found, _ = judge(run, self._thresholds, chosen)
@@ -180,21 +182,17 @@ class Diagnostician:
         for seen in _ranked(found):
             known = self._known.get(seen.name)
             if known is None:
-                self._known[seen.name] = Open(_id(seen), seen, now)
+                self._known[seen.name] = Open(_id(seen), seen, seen, now)
                 self._store(_id(seen), seen, "opened", step)
                 self._announce(seen)
                 continue
             # It began when it was first seen; later looks may see further back.
             one = replace(seen, first_step=min(seen.first_step, known.finding.first_step))
             worse = one.severity.rank > known.finding.severity.rank
-            differs = (one.severity, one.sites[:1], one.fix) != (
-                known.finding.severity,
-                known.finding.sites[:1],
-                known.finding.fix,
-            )
+            differs = _gist(one) != _gist(known.stored)
             known.finding, known.missed = one, 0
             if worse or (differs and (last or now - known.stored_at >= UPDATE_S)):
-                known.stored_at = now
+                known.stored, known.stored_at = one, now
                 self._store(known.id, one, "updated", step)
             if worse:
                 self._announce(one)
@@ -249,6 +247,11 @@ class _Header:
             return True
         losses = values[self.losses]
         return bool((~np.isfinite(losses) & ~is_missing(losses)).any())
+
+
+def _gist(one: Finding) -> tuple[Severity, tuple[str, ...], str]:
+    """What of a finding must have changed for it to be stored again."""
+    return one.severity, tuple(one.sites[:1]), one.fix
 
 
 def _id(one: Finding) -> str:
