@@ -102,6 +102,21 @@ def test_everything_works_from_the_keyboard(visit: Visit) -> None:
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+def test_keys_typed_before_the_search_field_is_there_are_not_lost(visit: Visit) -> None:
+    visit.go("findings", "gpt-frozen")
+    # All in one go: nothing is drawn in between.
+    visit.page.evaluate(
+        "[...'/^lo'].forEach(key => "
+        "document.body.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true})))"
+    )
+    field = visit.page.get_by_label("Search")
+    expect(field).to_be_focused()
+    expect(field).to_have_value("^lo")
+    visit.page.keyboard.type("ss$")
+    expect(field).to_have_value("^loss$")
+    expect(visit.page.locator(".chart")).to_have_count(1)
+
+
 def test_dark_follows_the_system_and_the_button(visit: Visit) -> None:
     def ground() -> int:
         colour = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -24,21 +24,42 @@ function typing(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.matches("input, select, textarea") || target.isContentEditable);
 }
 
+/** What was typed after "/" before the search field was there: nothing of it gets lost. */
+let typedAhead: string | null = null;
+
+/** The search field is asked for (by "/") or has just been drawn: whichever is last gives it the focus. */
+export function takeSearch(): void {
+  const field = document.getElementById("search");
+  if (typedAhead === null || !(field instanceof HTMLInputElement)) return;
+  typedAhead = null;
+  field.focus();
+  field.setSelectionRange(field.value.length, field.value.length);
+}
+
 export function useShortcuts(): void {
   useEffect(() => {
     const heard = (event: KeyboardEvent): void => {
       if (event.key === "Escape") {
+        typedAhead = null;
         if (helpOpen.get()) helpOpen.set(false);
         else if (place.get().settings["open"]) set({ open: "" });
         else if (typing(event.target)) (event.target as HTMLElement).blur();
         return;
       }
       if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+      if (place.get().view !== "series") typedAhead = null;
+      if (typedAhead !== null && event.key.length === 1) {
+        typedAhead += event.key;
+        set({ search: typedAhead });
+        event.preventDefault();
+        return;
+      }
       const digit = Number(event.key);
       if (digit >= 1 && digit <= VIEWS.length) go(VIEWS[digit - 1]![0]);
       else if (event.key === "/") {
         go("series");
-        setTimeout(() => document.getElementById("search")?.focus(), 50);
+        typedAhead = "";
+        takeSearch();
       } else if (event.key === "j" || event.key === "k") click(event.key === "j" ? "next" : "previous");
       else if (event.key === "[" || event.key === "]") click(event.key === "]" ? "next-run" : "previous-run");
       else if (event.key === "t") toggleTheme();

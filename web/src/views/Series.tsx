@@ -7,6 +7,7 @@ import { AlignedBy, Bar, pattern, Smoothing, TextField, useAlign } from "../part
 import { SeriesChart } from "../parts/SeriesChart";
 import { Empty } from "../parts/states";
 import { useCurrent } from "../state/current";
+import { takeSearch } from "../state/keys";
 import { set, usePins, usePlace } from "../state/place";
 
 const PAGE = 24;
@@ -22,6 +23,7 @@ export function SeriesView() {
   const found = useMemo(() => all.filter((key) => test(key)), [all, search]);
   const [shown, setShown] = useState(PAGE);
   useEffect(() => setShown(PAGE), [search]);
+  useEffect(takeSearch, []);
   const groups = useMemo(() => {
     const out = new Map<string, number>();
     for (const key of found) {
