@@ -1,5 +1,7 @@
 """What each process of `test_ranks.py` does, and how they are started: real ranks over gloo."""
 
+import contextlib
+import faulthandler
 import logging
 import os
 import pickle
@@ -14,24 +16,24 @@ from torch import distributed as dist
 from torchvitals.monitor.categories import CategoryBook
 from torchvitals.monitor.ranks import Ranks
 
-PATIENCE_S = 60
+PATIENCE_S = 180
+"""For ranks that work: far more than they need, a busy machine is slow, not wrong."""
+
+MEETING_S = 60
+"""For gloo to connect the ranks. That is none of our code: when it fails, they meet once more."""
 
 
 def run(world_size, worker, folder, *args):
     """Start the ranks; what each returned, None for one that was killed."""
-    # A server that has imported torch once: a rank starts in milliseconds, not in seconds.
-    context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed", "torchvitals.monitor.ranks"])
-    processes = [
-        context.Process(target=_rank, args=(rank, world_size, worker, folder, args))
-        for rank in range(world_size)
-    ]
-    for process in processes:
-        process.start()
+    processes = _start(world_size, worker, folder, "first", args) or _start(
+        world_size, worker, folder, "second", args
+    )
+    assert processes, "gloo connects no ranks here"
     try:
-        for process in processes:
+        for rank, process in enumerate(processes):
             process.join(PATIENCE_S)
-            assert process.exitcode is not None, "a rank hangs"
+            if process.exitcode is None:
+                raise AssertionError(f"rank {rank} hangs\n{_stacks(folder)}")
     finally:
         for process in processes:
             if process.is_alive():
@@ -43,15 +45,53 @@ def run(world_size, worker, folder, *args):
     return [pickle.loads(file.read_bytes()) if file.exists() else None for file in files]
 
 
-def _rank(rank, world_size, worker, folder, args):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size
-    )
-    result = worker(rank, folder, *args)
-    file = folder / f"writing-{rank}"
-    file.write_bytes(pickle.dumps(result))
-    file.rename(folder / f"rank-{rank}")
+def _start(world_size, worker, folder, meeting, args):
+    """The ranks at work, or None when they did not find each other."""
+    # A server that has imported torch once: a rank starts in milliseconds, not in seconds.
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed", "torchvitals.monitor.ranks"])
+    processes = [
+        context.Process(target=_rank, args=(rank, world_size, worker, folder, meeting, args))
+        for rank in range(world_size)
+    ]
+    for process in processes:
+        process.start()
+    end = time.monotonic() + MEETING_S
+    while len(list(folder.glob(f"{meeting}-met-*"))) < world_size:
+        if time.monotonic() > end:
+            print(f"the {meeting} meeting failed\n{_stacks(folder)}")
+            for process in processes:
+                process.kill()
+                process.join()
+            return None
+        if any(process.exitcode for process in processes):
+            break
+        time.sleep(0.01)
+    return processes
+
+
+def _stacks(folder):
+    """What every thread of every rank is doing: each is asked by a signal."""
+    for file in folder.glob("stacks-*"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(file.name.split("-")[-1]), signal.SIGUSR1)
+    time.sleep(2)
+    return "\n".join(f"{file.name}:\n{file.read_text()}" for file in folder.glob("stacks-*"))
+
+
+def _rank(rank, world_size, worker, folder, meeting, args):
+    with (folder / f"stacks-of-rank-{rank}-{os.getpid()}").open("w") as stacks:
+        faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
+        torch.set_num_threads(1)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{folder}/{meeting}", rank=rank, world_size=world_size
+        )
+        (folder / f"{meeting}-met-{rank}").touch()
+        result = worker(rank, folder, *args)
+        file = folder / f"writing-{rank}"
+        file.write_bytes(pickle.dumps(result))
+        file.rename(folder / f"rank-{rank}")
+        faulthandler.unregister(signal.SIGUSR1)
 
 
 def data(seed, world_size):
