@@ -49,4 +49,5 @@ with torchvitals.watch(model, optimizer, every=5) as monitor:
         optimizer.step()
         monitor.log(loss=loss)
 
+print(f"The loss at the end: {loss:.2g}\n")
 print_diagnosis(monitor.path)

@@ -50,4 +50,5 @@ with torchvitals.watch(model, optimizer, every=5) as monitor:
             break
         best = min(best, validation)
 
+print(f"The validation loss: {validation:.2g} at the end, {best:.2g} at its best\n")
 print_diagnosis(monitor.path)

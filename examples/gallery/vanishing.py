@@ -1,4 +1,4 @@
-"""Gradients vanish: nine layers with sigmoids between them.
+"""Gradients vanish: eight layers that end in a sigmoid.
 
 python examples/gallery/vanishing.py            the mistake
 python examples/gallery/vanishing.py --fixed    without it
@@ -39,4 +39,5 @@ with torchvitals.watch(model, optimizer, every=5) as monitor:
         optimizer.step()
         monitor.log(loss=loss)
 
+print(f"The loss at the end: {loss:.2g}\n")
 print_diagnosis(monitor.path)

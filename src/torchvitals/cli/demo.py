@@ -53,7 +53,7 @@ def command(
     """
     training = _import_training()
     path = Path(run) if run is not None else _free_path()
-    size = {"batch_size": 4 if fast else 16, "every": 2 if fast else 5, "seconds": seconds}
+    size = {"batch_size": 4 if fast else 8, "every": 2 if fast else 5, "seconds": seconds}
     page = None if as_json else _page(path)
     say(
         f"Training a small GPT on Python's own sources, with a fault in it: {path} "

@@ -20,6 +20,8 @@ from torchvitals.views.sparkline import sparkline
 
 SPARK_WIDTH = 16
 PATH_WIDTH = 28
+SAME = 0.005
+"""Less than half a per cent is no difference."""
 TAIL_FRAC = 0.1
 """A single loss is noise: what is compared is the mean of this last part of the steps."""
 
@@ -95,7 +97,7 @@ def difference_text(one: Difference, *, names: tuple[str, str]) -> RenderableTyp
         grid.add_column(heading, no_wrap=True)
     sides = one.before, one.after
     change = one.loss_change_frac
-    said = Text("" if change is None else _signed(change), "bold")
+    said = Text("" if change is None or abs(change) < SAME else _signed(change), "bold")
     grid.add_row("  loss", *(words.number(side.loss) for side in sides), said)
     grid.add_row("  loss over time", *(side.loss_spark for side in sides))
     grid.add_row("  findings", *(_found(side) for side in sides))
@@ -114,7 +116,7 @@ def verdict(one: Difference) -> str:
     still = [name for name in one.before.findings if name in one.after.findings]
     over = f" Still there: {', '.join(still)}." if still else ""
     steps = words.plural(one.step, "step")
-    if abs(change) < 0.005:
+    if abs(change) < SAME:
         return f"The loss is the same after {steps}.{over}"
     way = "lower" if change < 0 else "higher"
     percent = words.percent(abs(change))
