@@ -26,7 +26,7 @@ class Average(nn.Module):
         self.out = nn.Linear(64, 1)
         if fixed:  # keeps the length of what it carries
             nn.init.orthogonal_(self.rnn.weight_hh_l0)
-        else:  # looks small, but 64 units make it triple what it carries at each step
+        else:  # looks small, but 64 of them triple what they carry
             nn.init.normal_(self.rnn.weight_hh_l0, std=0.4)
 
     def forward(self, numbers: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The loss does not decrease: the optimizer holds the weights of another copy of the model.
+"""The loss does not decrease: the optimizer holds another copy's weights.
 
 python examples/gallery/loss_not_decreasing.py            the mistake
 python examples/gallery/loss_not_decreasing.py --fixed    without it
@@ -21,11 +21,17 @@ torch.manual_seed(0)
 inputs = torch.randn(2000, 16)
 targets = (inputs[:, :4].sum(dim=1) > 0).long() + 2 * (inputs[:, 4] > 0).long()
 
-model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
+model = nn.Sequential(
+    nn.Linear(16, 64),
+    nn.ReLU(),
+    nn.Linear(64, 64),
+    nn.ReLU(),
+    nn.Linear(64, 4),
+)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-# The first weights are kept to compare with later. The copy is trained: the optimizer was made
-# for the original.
+# The first weights are kept to compare with later, and the copy is trained:
+# the optimizer was made for the original.
 first = model
 model = copy.deepcopy(first)
 if fixed:

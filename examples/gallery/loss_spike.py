@@ -1,4 +1,4 @@
-"""The loss spikes: one record of the data is in another unit.
+"""The loss spikes: one file of the data is in another unit.
 
 python examples/gallery/loss_spike.py            the mistake
 python examples/gallery/loss_spike.py --fixed    without it
@@ -27,7 +27,13 @@ if fixed:  # what can't be is left out when the data are read
     usual = houses.abs().amax(dim=1) < 10
     houses, prices = houses[usual], prices[usual]
 
-model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+model = nn.Sequential(
+    nn.Linear(8, 64),
+    nn.ReLU(),
+    nn.Linear(64, 64),
+    nn.ReLU(),
+    nn.Linear(64, 1),
+)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 loader = DataLoader(TensorDataset(houses, prices), batch_size=64)
 

@@ -1,4 +1,4 @@
-"""The validation loss increases: a large model, 400 noisy samples, 30 passes over them.
+"""The validation loss increases: 400 noisy samples, seen 30 times.
 
 python examples/gallery/validation_increasing.py            the mistake
 python examples/gallery/validation_increasing.py --fixed    without it
@@ -30,7 +30,11 @@ loader = DataLoader(TensorDataset(*samples(400)), batch_size=40, shuffle=True)
 unseen, answers = samples(2000)
 
 model = nn.Sequential(
-    nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 4)
+    nn.Linear(32, 256),
+    nn.ReLU(),
+    nn.Linear(256, 256),
+    nn.ReLU(),
+    nn.Linear(256, 4),
 )
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 best = float("inf")
@@ -46,7 +50,7 @@ with torchvitals.watch(model, optimizer, every=5) as monitor:
         with torch.no_grad():
             validation = nn.functional.cross_entropy(model(unseen), answers).item()
         monitor.log_eval("val", loss=validation)
-        if fixed and validation > 1.02 * best:  # what is learned from here on is noise
+        if fixed and validation > 1.02 * best:  # from here on it is noise
             break
         best = min(best, validation)
 

@@ -61,7 +61,7 @@ def run(name: str, folder: Path) -> tuple[str, str]:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", BOTH, str(SCRIPTS / f"{name}.py")],
         cwd=folder,
-        env=environment(TORCHVITALS_STRICT="1"),
+        env=environment(TORCHVITALS_STRICT="1", COLUMNS="82"),  # the width of a page
         capture_output=True,
         text=True,
         timeout=300,

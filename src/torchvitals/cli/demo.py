@@ -119,8 +119,8 @@ def _wait(page: Any, both: list[Path]) -> None:
     runs = ",".join(run_id(shelf.name(path.absolute())) for path in both)
     place = f"#/overview?runs={runs}" if runs else ""
     what = "both runs" if runs else "the run"
-    say(f"\nThe page with {what} is at {page.url}{place} until Ctrl-C.")
     try:
+        say(f"\nThe page with {what} is at {page.url}{place} until Ctrl-C.")
         page.wait()
     except KeyboardInterrupt:
         pass

@@ -61,7 +61,7 @@ class Progress:
                 console=Screen(stderr=True),
                 transient=True,
             )
-            self._task = self._bar.add_task("", total=1.0, text="")
+            self._task = self._bar.add_task("", total=1.0, text="getting ready")
             self._bar.start()
         return self
 
