@@ -27,7 +27,7 @@ endef
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 21
 
-demo: $(RUNTIME) $(PAGE)  ## train a small model for about a minute and show what torchvitals sees
+demo: $(RUNTIME) $(PAGE)  ## train a small model with a fault, name it, train again with the fix (a minute)
 	@$(BIN)/vitals demo
 
 page: $(PAGE)  ## build the page (web/) into the package, with Node from PyPI

@@ -14,8 +14,7 @@ from playwright.sync_api import Browser, Page, Request, expect
 
 from tests.browser.conftest import _train
 from tests.browser.pages import QUIET, WAIT
-from tests.browser.training import MARKUP
-from torchvitals.cli.demo_training import FAULTY
+from tests.browser.training import FAULTY, MARKUP
 from torchvitals.dashboard.report import answers
 from torchvitals.store import open_run
 

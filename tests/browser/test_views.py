@@ -8,8 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.pages import Visit, number
-from tests.browser.training import MARKUP
-from torchvitals.cli.demo_training import FAULTY
+from tests.browser.training import FAULTY, MARKUP
 
 FROZEN = f"{FAULTY}.weight"
 

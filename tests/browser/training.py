@@ -20,8 +20,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import torchvitals
-from torchvitals.cli.demo_training import BLOCK, FAULTY, GPT, read_text
+from torchvitals.cli.demo_training import BLOCK, GPT, read_text
 
+FAULTY = "blocks.2.mlp.down"
+"""The layer whose group has learning rate 0."""
 LEARNING_RATE, HOT = 2e-3, 4e-2
 WARM_UP, EVAL_EVERY, SAVE_EVERY = 20, 25, 60
 HELD_OUT = 32 * (BLOCK + 1)

@@ -14,49 +14,85 @@ from tests.cli.conftest import Vitals
 from tests.cli.processes import VITALS, environment, vitals
 from torchvitals.store import open_run
 
-PLANTED = "blocks.2.mlp.down"
+PLANTED = "head"
 
 
-def test_the_demo_shows_what_was_planted(in_tmp: Path) -> None:
+def test_the_demo_names_what_was_planted_and_trains_again_without_it(in_tmp: Path) -> None:
     done = vitals("demo", "--fast")
     assert done.returncode == 0, done.stderr
-    assert "step 60  loss" in done.stderr
+    assert done.stderr.count("step 60  loss") == 2
     assert "\x1b" not in done.stderr + done.stdout
     updates = done.stdout.partition("Updates at step")[2].splitlines()
     assert updates[3].startswith(f"{PLANTED}.weight")
     assert updates[3].endswith("frozen")
-    assert updates[4].startswith(f"{PLANTED}.bias")
-    for part in ("What was planted", "found.", "What it cost", "vitals show runs/demo"):
+    for part in ("What was planted", "Found.", "What it cost", "vitals show runs/demo"):
         assert part in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
-    with open_run(in_tmp / "runs" / "demo") as history:
-        assert history.status == "finished"
-        steps, loss = history.series("loss")
-        assert len(steps) == 60
-        assert loss[-10:].mean() < loss[:10].mean()
-        frozen = {key.site for key in history.keys("update", stat="frozen")
-                  if history.series(key).values[-1]}  # fmt: skip
-    assert frozen == {f"{PLANTED}.weight", f"{PLANTED}.bias"}
+    fixed = in_tmp / "runs" / "demo" / "fixed"
+    with open_run(fixed.parent) as before, open_run(fixed) as after:
+        losses = []
+        for history in (before, after):
+            assert history.status == "finished"
+            steps, loss = history.series("loss")
+            assert len(steps) == 60
+            losses.append(loss[-6:].mean())
+        (finding, *_) = before.findings()
+        assert (finding.name, finding.sites) == ("frozen_layer", (f"{PLANTED}.weight",))
+        frozen = [
+            {key.site for key in history.keys("update", stat="frozen")
+             if history.series(key).values[-1]}
+            for history in (before, after)
+        ]  # fmt: skip
+    assert frozen == [{f"{PLANTED}.weight"}, set()]
+    # The advice is worth something: on the same batches, a tenth at the very least.
+    assert losses[1] < 0.9 * losses[0]
+    _, _, table = done.stdout.partition("The difference after 60 steps\n")
+    rows = [line.split() for line in table.splitlines()[:6]]
+    assert rows[1][0] == "loss"
+    assert rows[3][:2] == ["findings", "frozen_layer"]
+    assert "none" in rows[3]
+    assert rows[5] == ["run", "runs/demo", "runs/demo/fixed"]
+    assert "% lower after the same 60 steps" in table
 
 
-def test_the_demo_as_json_in_a_folder_of_its_own(in_tmp: Path) -> None:
+def test_the_demo_takes_the_number_of_the_finding(in_tmp: Path) -> None:
+    """Ended in the warm-up, the highest rate seen, and with it the advice, is a smaller one."""
     done = vitals("demo", "--fast", "--steps", "12", "--run", "here", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["found"] is True
     assert found["on_top"] == f"{PLANTED}.weight"
     assert found["summary"]["last_step"] == 12
-    assert (in_tmp / "here" / "run.vitals").exists()
+    advice = found["diagnosis"]["findings"][0]["change"]["lr"]
+    assert advice["to"] == pytest.approx(1e-3 * 12 / 40)
+    assert found["fix"]["lr"] == advice
+    assert found["difference"]["step"] == 12
+    with open_run(in_tmp / "here" / "fixed") as history:
+        (rate,) = [group.options["lr"] for group in history.info.groups
+                   if f"{PLANTED}.weight" in group.parameters]  # fmt: skip
+        assert history.last_step == 12
+    # A schedule begins with its own part of the rate.
+    assert rate == pytest.approx(advice["to"] / 40)
     again = vitals("demo", "--fast", "--steps", "12", "--run", "here")
     assert again.returncode == 2
     assert "There is a run in here already" in again.stderr
 
 
 @pytest.mark.usefixtures("in_tmp")
+def test_a_demo_too_short_for_a_diagnosis_says_so() -> None:
+    done = vitals("demo", "--fast", "--steps", "2")
+    assert done.returncode == 0, done.stderr
+    assert "train longer to see it" in done.stdout
+    assert "nothing to train again with" in done.stderr
+    assert "The difference" not in done.stdout
+
+
+@pytest.mark.usefixtures("in_tmp")
 def test_seconds_end_the_demo() -> None:
     done = vitals("demo", "--fast", "--steps", "100000", "--seconds", "1.5", "--json")
     assert done.returncode == 0, done.stderr
-    assert 0 < json.loads(done.stdout)["summary"]["last_step"] < 100_000
+    found = json.loads(done.stdout)
+    assert 0 < found["summary"]["last_step"] < 100_000
 
 
 def test_ctrl_c_ends_the_demo_with_what_there_is(in_tmp: Path) -> None:
@@ -79,6 +115,7 @@ def test_ctrl_c_ends_the_demo_with_what_there_is(in_tmp: Path) -> None:
     assert process.returncode == 0, err
     assert "Interrupted" in err
     assert "Updates at step" in out
+    assert "The difference" not in out
     with open_run(file) as history:
         assert history.status == "finished"
 

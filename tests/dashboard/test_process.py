@@ -238,11 +238,20 @@ def test_the_demo_on_a_terminal_shows_its_page_until_ctrl_c(tmp_path: Path) -> N
     try:
         while b"until Ctrl-C." not in seen:
             seen += os.read(master, 65536)
-        url = re.findall(rb"The page is at (http://\S+)", seen)[-1].decode()
+        seen = seen.replace(b"\r\n", b"")  # the terminal is narrower than the address
+        url, _, ids = (
+            re.findall(rb"page with both runs is at (http://\S+)", seen)[-1]
+            .decode()
+            .partition("#/overview?runs=")
+        )
         with httpx.Client(follow_redirects=True) as browser:
             browser.get(url)
-            (run,) = browser.get(httpx.URL(url).join("/api/runs")).json()["runs"]
-            assert (run["name"], run["status"], run["last_step"]) == ("demo", "finished", 12)
+            runs = browser.get(httpx.URL(url).join("/api/runs")).json()["runs"]
+            assert sorted((run["name"], run["status"], run["last_step"]) for run in runs) == [
+                ("demo", "finished", 12),
+                ("demo/fixed", "finished", 12),
+            ]
+            assert set(ids.split(",")) == {run["id"] for run in runs}
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0

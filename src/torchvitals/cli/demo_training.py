@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -21,10 +21,14 @@ import torchvitals
 LAYERS, HEADS, WIDTH, BLOCK = 4, 4, 128, 64
 LEARNING_RATE = 1e-3
 WARM_UP = 40
-MAX_CHARACTERS = 2_000_000
+CLIP = 5.0
+MAX_CHARACTERS = 500_000
 
-FAULTY = "blocks.2.mlp.down"
-"""This layer sits in a parameter group whose learning rate is 0: it gets gradients, never moves."""
+FAULTY = "head"
+"""This layer sits in a parameter group whose learning rate is 0: it gets gradients, never moves.
+
+The others work around it, and the loss falls, far less than it could: about 3.3 instead of 2.4.
+"""
 
 
 class Attention(nn.Module):
@@ -116,10 +120,18 @@ def train(
     seconds: float,
     batch_size: int,
     every: int,
+    rates: Mapping[str, float] | None = None,
     on_step: Callable[[int, float], None],
     stopped: Callable[[], bool],
 ) -> None:
-    """Train for so many steps or seconds, whichever ends first, or until `stopped()`."""
+    """Train for so many steps or seconds, whichever ends first, or until `stopped()`.
+
+    `rates` are learning rates by parameter that go before those of this script; "" is everybody's.
+    The same seed draws the same weights and batches, whatever they are.
+    """
+    # So small a model gains little from more threads, and on a busy machine, or with fewer
+    # processors than there seem to be, they wait for each other most of the time.
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     text = read_text()
     alphabet = sorted(set(text))
@@ -128,16 +140,27 @@ def train(
     model = GPT(len(alphabet))
 
     # The fault: a slip in the parameter groups, as one makes it with layer-wise learning rates.
+    rates = rates or {}
+    usual = rates.get("", LEARNING_RATE)
+    planned = {
+        name: rates.get(name, 0.0 if name.startswith(FAULTY) else usual)
+        for name, _ in model.named_parameters()
+    }
     groups = [
-        {"params": [p for _, p in some], "lr": 0.0 if wrong else LEARNING_RATE}
-        for wrong, some in groupby(model.named_parameters(), lambda one: one[0].startswith(FAULTY))
+        {"params": [model.get_parameter(name) for name in names], "lr": rate}
+        for rate, names in groupby(planned, planned.__getitem__)
     ]
     optimizer = torch.optim.AdamW(groups)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / WARM_UP, 1.0)
     )
 
-    config = {"batch_size": batch_size, "block": BLOCK, "planted": f"{FAULTY} has lr 0"}
+    config = {
+        "batch_size": batch_size,
+        "block": BLOCK,
+        "lr": usual,
+        f"lr of the {FAULTY}": planned[f"{FAULTY}.weight"],
+    }
     begun = time.monotonic()
     with torchvitals.watch(
         model, optimizer, run=run, every=every, total_steps=steps, config=config
@@ -148,7 +171,7 @@ def train(
             logits = model(batch[:, :-1])
             loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
             loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()

@@ -108,7 +108,7 @@ class Trouble(click.ClickException):
 
 EPILOG = """\b
 Examples:
-  vitals demo                  train a small model for a minute, see what it looks like
+  vitals demo                  a small training with a fault, its diagnosis, and again fixed
   vitals run train.py          watch a training script, unchanged
   vitals ui                    the runs under ./runs in your browser, live
   vitals ls                    the same as a list

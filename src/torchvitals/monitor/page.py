@@ -41,12 +41,14 @@ class PageProcess:
         self._said: list[str] = []
         self._known = threading.Event()
         self._closed = False
+        self.folder = _folder(run)
+        """The page shows the runs below it."""
         package = Path(__file__).parents[2]
         paths = [part for part in (os.environ.get("PYTHONPATH"), str(package)) if part]
         # -P: files of the user's that are called like a module of ours must not be imported.
         self._process = subprocess.Popen(
             [
-                sys.executable, "-P", "-m", "torchvitals.cli.main", "ui", str(_folder(run)),
+                sys.executable, "-P", "-m", "torchvitals.cli.main", "ui", str(self.folder),
                 "--no-browser", "--embed", "--parent", str(os.getpid()),
             ],
             stdin=subprocess.DEVNULL,

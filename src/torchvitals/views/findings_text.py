@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from torchvitals.diagnosis import Diagnosis
+from torchvitals.diagnosis import Diagnosis, diagnose
 from torchvitals.record import Finding, Severity
+from torchvitals.store import open_run
 from torchvitals.views import words
+from torchvitals.views.terminal import Screen
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 MARKS = {Severity.ERROR: "✗ error", Severity.WARNING: "! warning", Severity.INFO: "· info"}
@@ -19,6 +22,15 @@ NUM_FULL = 2
 """Findings shown with evidence, causes and fix; the rest with explanation and fix."""
 NUM_SHORT = 4
 INDENT = "  "
+
+
+def print_diagnosis(run: str | os.PathLike[str]) -> Diagnosis:
+    """Print what `vitals diagnose RUN` prints; returns the same as data."""
+    with open_run(run) as history:
+        found = diagnose(history)
+    screen = Screen()
+    screen.show(diagnosis_text(found, screen.width, path=Path(run)))
+    return found
 
 
 def diagnosis_text(found: Diagnosis, width: int, *, path: Path | None = None) -> RenderableType:
