@@ -302,7 +302,7 @@ class Thresholds:
     leak_growth: float = _limit(0.1, "memory_leak", "growth over the first sample")
     leak_bytes: float = _limit(3e7, "memory_leak", "growth in bytes")
     leak_steady: float = _limit(0.6, "memory_leak", "share of samples that rise")
-    memory_full: float = _limit(0.95, "memory_leak", "share of the machine's memory in use")
+    memory_full: float = _limit(0.95, "memory_leak stalled", "share of the machine's memory in use")
     stall_factor: float = _limit(10.0, "stalled", "silence over the median gap between rows")
     stall_least_s: float = _limit(60.0, "stalled", "silence in seconds")
     noise_checks: int = _limit(16, "batch_too_small", "monitored steps with micro-batches")
