@@ -220,4 +220,4 @@ def _stall_words(limits: Thresholds) -> str:
     least = f"{limits.stall_least_s:g} s"
     if limits.stall_factor <= 0:
         return f"{least} without a step"
-    return f"{least} without a step, {limits.stall_factor:g} usual steps if that is longer"
+    return f"{least} without a step, or {limits.stall_factor:g} usual ones if that is longer"

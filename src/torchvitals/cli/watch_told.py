@@ -23,8 +23,8 @@ from torchvitals.views.terminal import Screen
 from torchvitals.views.watch_text import (
     attached_text,
     ended_text,
+    facts_of,
     going_text,
-    notes_of,
     opened_text,
     resolved_text,
 )
@@ -102,7 +102,7 @@ class AsText:
         self._path = history.path.parent
         self._screen = Screen()
         newest = history.attempts[-1]
-        notes = notes_of(
+        facts = facts_of(
             newest,
             is_here=newest.host == socket.gethostname(),
             asks=dog.asks,
@@ -115,7 +115,7 @@ class AsText:
                 self._path,
                 status,
                 self._progress(),
-                list(notes) if status == "running" else [],
+                list(facts) if status == "running" else [],
                 self._screen.width,
             )
         )

@@ -2,6 +2,9 @@
 
 A stored one is the newest of the events of kind ``finding`` with its id:
 ``{"id": …, "state": "opened" | "updated" | "resolved", "finding": Finding.to_json()}``.
+
+That a run died it could not store itself: the rule `stalled` is asked anew. A run that hangs shows
+there too, from the next time on that anything about it changes.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from torchvitals.record import Finding, Severity
 from torchvitals.store import History
 
 STORED, COMPUTED, NONE = "stored", "computed", "none"
+STALLED: Final = "stalled"
 
 AGAIN_S: Final = 10.0
 """A run that grows is not diagnosed more often than this."""
@@ -30,9 +34,8 @@ _kept: OrderedDict[str, tuple[str, float, list[dict[str, Any]]]] = OrderedDict()
 def findings_of(history: History) -> list[dict[str, Any]]:
     """The newest state of each finding, open ones first, the worst first."""
     stored = _stored(history)
-    if stored is not None:
-        return stored
-    return _diagnosed(history) or []
+    found = stored if stored is not None else _diagnosed(history) or []
+    return _with_life(history, found)
 
 
 def source_of(history: History) -> str:
@@ -44,12 +47,12 @@ def source_of(history: History) -> str:
 
 def known_findings(history: History) -> list[dict[str, Any]] | None:
     """The same without a diagnosis of its own; None when that would be needed."""
-    stored = _stored(history)
-    if stored is not None:
-        return stored
-    with _mutex:
-        kept = _kept.get(str(history.path))
-    return None if kept is None else kept[2]
+    found = _stored(history)
+    if found is None:
+        with _mutex:
+            kept = _kept.get(str(history.path))
+        found = None if kept is None else kept[2]
+    return None if found is None else _with_life(history, found)
 
 
 def _stored(history: History) -> list[dict[str, Any]] | None:
@@ -89,15 +92,32 @@ def _diagnosed(history: History) -> list[dict[str, Any]] | None:
     return found
 
 
+def _with_life(history: History, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those, and whether the run hangs or died now, whatever was said of that before."""
+    pulse = _part("pulse")
+    if pulse is None or history.status not in ("running", "died"):
+        return found
+    one = pulse(history)
+    others = [entry for entry in found if entry["name"] != STALLED]
+    if one is None:
+        return others
+    return _ranked([*others, _entry(one, _ident(one), over=False)])
+
+
 def _diagnose() -> Any:
     """`torchvitals.diagnosis.diagnose`, or None where there is no such room."""
+    return _part("diagnose")
+
+
+def _part(name: str) -> Any:
+    """That of `torchvitals.diagnosis`, or None where there is no such room."""
     try:
         room = import_module("torchvitals.diagnosis")
     except ModuleNotFoundError as error:
         if error.name != "torchvitals.diagnosis":
             raise
         return None
-    return getattr(room, "diagnose", None)
+    return getattr(room, name, None)
 
 
 def _entry(finding: Finding, ident: str, *, over: bool) -> dict[str, Any]:

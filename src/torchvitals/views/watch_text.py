@@ -17,6 +17,7 @@ from torchvitals.store import Attempt
 from torchvitals.views import words
 from torchvitals.views.bars import progress_bar
 from torchvitals.views.findings_text import counts, finding_lines, where
+from torchvitals.views.grids import Fact, fact_grid, paragraphs
 from torchvitals.views.progress import Progress
 from torchvitals.views.summary_text import run_title
 from torchvitals.views.terminal import STATUS_STYLES
@@ -28,26 +29,24 @@ STALLED = "stalled"
 
 
 def attached_text(
-    path: Path, status: str, progress: Progress, notes: Sequence[str], width: int
+    path: Path, status: str, progress: Progress, facts: Sequence[Fact], width: int
 ) -> RenderableType:
     """Which run, how far it is, and by what it is judged."""
     title = run_title(path, status, [step_words(progress)], width)
-    return Group(title, *(Text(note, "dim", overflow="ellipsis", no_wrap=True) for note in notes))
+    return paragraphs(title, fact_grid(facts, width))
 
 
-def notes_of(
+def facts_of(
     attempt: Attempt, *, is_here: bool, asks: bool, stall: str, stale_s: float
-) -> Iterator[str]:
-    """By what it is judged, a line each."""
+) -> Iterator[Fact]:
+    """By what it is judged."""
     if is_here:
-        yield f"process {attempt.pid} on this machine: its death shows at once"
+        yield "process", f"{attempt.pid} on this machine: its death shows at once"
     else:
-        yield (
-            f"process {attempt.pid} on {attempt.host}, not here: taken for dead after "
-            f"{stale_s:.0f} s without a heartbeat"
-        )
-    who = "the rules, asked from here" if asks else "its own diagnosis"
-    yield f"findings by {who}; stalled after {stall}"
+        yield "process", f"{attempt.pid} on {attempt.host}, which can't be asked from here"
+        yield "", f"taken for dead after {stale_s:.0f} s without a heartbeat in its file"
+    yield "findings", "of the rules, asked from here" if asks else "of its own diagnosis"
+    yield "stalled", f"after {stall}"
 
 
 def opened_text(event: Event, width: int) -> RenderableType:
