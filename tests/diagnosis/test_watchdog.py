@@ -129,6 +129,20 @@ def test_silence_is_told_once_and_is_over_with_the_next_step(place: Place) -> No
     assert (event.text, dog.ended_badly) == ("stalled: finished", False)
 
 
+def test_steps_of_before_the_silence_that_come_late_do_not_open_it_twice(place: Place) -> None:
+    """A process that was stopped stores what it had measured before, when it goes on."""
+    place.steps(*range(1, 20))
+    dog = place.watchdog()
+    place.now += 70
+    assert said(dog.look()) == [("stalled", "opened")]
+    row = Row(20, place.now - 69, (Key.scalar("loss"),), np.ones(1, np.float32))
+    place.writer.append(row)
+    place.writer.commit()
+    assert dog.look() == []
+    place.steps(21)
+    assert said(dog.look()) == [("stalled", "resolved")]
+
+
 def test_slow_steps_are_waited_for(place: Place) -> None:
     dog = place.watchdog()
     for step in range(1, 10):

@@ -143,22 +143,24 @@ class Watchdog:
         one = pulse(self._history, thresholds=self._limits, now=self._clock())
         if self._history.status != self.status:
             return  # it ended while we looked: the next look tells how
-        known = None if self._stalled is None else self._open.get(self._stalled)
-        word = "died" if self.status == "died" else STALLED
-        id_ = None if one is None else f"{word}@{one.first_step}"
-        if one is not None and id_ != self._stalled:
-            if self._stalled is not None:
-                self._open.pop(self._stalled, None)  # it hung, and now it is dead
+        id_ = self._stalled
+        if one is not None:
+            word = "died" if self.status == "died" else STALLED
+            if id_ is not None and id_.startswith(word):
+                return  # steps of before the silence may still come in; it is the same silence
+            if id_ is not None:
+                self._open.pop(id_, None)  # it hung, and now it is dead
+            self._stalled = f"{word}@{one.first_step}"
             self._silent_since = self._clock() - (one.evidence[0].value or 0.0)
-            yield self._event(f"{id_}", one, "opened", one_line(one))
-        elif one is None and known is not None:
-            steps = self._history.steps()
+            yield self._event(self._stalled, one, "opened", one_line(one))
+        elif id_ is not None:
+            self._stalled = None
+            steps, known = self._history.steps(), self._open[id_]
             step = int(steps[-1]) if len(steps) else known.last_step
             over = replace(known, last_step=step, resolved_step=step)
             goes_on = f"goes on after {num(self._clock() - self._silent_since)} s"
             why = goes_on if self.status == "running" else self.status
-            yield self._event(f"{self._stalled}", over, "resolved", f"{over.name}: {why}")
-        self._stalled = id_
+            yield self._event(id_, over, "resolved", f"{over.name}: {why}")
 
     def _event(self, id_: str, one: Finding, state: str, text: str) -> Event:
         data = {"id": id_, "name": one.name, "state": state, "finding": one.to_json()}

@@ -125,6 +125,12 @@ class Thresholds:
     plateau_little: float = _limit(
         0.2, "plateau", "share of the loss that must be gone where it has settled: a warning"
     )
+    plateau_gain: float = _limit(
+        0.02, "plateau", "share of the loss that the forecast must still take off to go on"
+    )
+    outlook_off: float = _limit(
+        0.1, "plateau overfitting", "share by which a loss may lie off the curve that is forecast"
+    )
     plateau_error_steps: int = _limit(
         200, "plateau", "steps after which nothing learned is an error, and little a warning"
     )
