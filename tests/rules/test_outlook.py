@@ -54,8 +54,8 @@ def test_a_forecast_without_a_gain_says_stop(tmp_path: Path) -> None:
         "gain by step 2,000"
     )
     (text,) = [one for one in found.evidence if one.text.startswith("forecast: ")]
-    assert text.text.startswith("forecast: the loss will get from 0.8 to 0.8 (")
-    assert text.text.endswith(") by its last step, 2,000")
+    assert text.text.startswith("forecast: the loss will stay at 0.8 (")
+    assert text.text.endswith(") until its last step, 2,000")
     assert text.step == 2000
     # As asked of the forecast itself.
     steps = np.arange(1, 601)
@@ -66,6 +66,7 @@ def test_a_forecast_without_a_gain_says_stop(tmp_path: Path) -> None:
 
 def test_a_forecast_with_a_gain_says_go_on(tmp_path: Path) -> None:
     found = plateau(tmp_path / "run", crawling, total_steps=2000)
+    assert "The forecast: the loss will get from 1.13 to 1 (" in found.explanation
     assert found.fix == (
         "lower lr from 1e-3 to 3e-4, or go on: the forecast sees more than 2 % to gain by step "
         "2,000"
@@ -78,7 +79,7 @@ def test_without_planned_steps_it_looks_as_far_again(
 ) -> None:
     found = plateau(tmp_path / "run", settled, total_steps=total_steps)
     assert found.fix.endswith("less than 2 % to gain in as many steps again")
-    assert "in as many steps again, by step 1,199" in found.explanation
+    assert "in as many steps again, until step 1,199" in found.explanation
 
 
 def test_a_validation_loss_that_falls_is_a_reason_to_go_on(tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def test_nothing_learned_has_the_forecast_too(tmp_path: Path) -> None:
     found = builder.check("plateau")
     assert found is not None
     assert found.severity == "error"
-    assert "the loss will get from 2.3 to 2.3 (" in found.explanation
+    assert "The forecast: the loss will stay at 2.3 (" in found.explanation
     assert found.change["lr"]["to"] == 3e-3
 
 

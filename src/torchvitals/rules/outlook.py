@@ -69,9 +69,14 @@ class Outlook:
     @property
     def _words(self) -> str:
         band = f"{num(self.value)} ({num(self.low)} … {num(self.high)})"
-        last = f"by its last step, {self.at:,}"
-        until = last if self.is_planned else f"in as many steps again, by step {self.at:,}"
-        return f"the {self.key.site} will get from {num(self.now)} to {band} {until}"
+        here = num(self.now)
+        if here == num(self.value):
+            moves, by = f"stay at {band}", "until"
+        else:
+            moves, by = f"get from {here} to {band}", "by"
+        last = f"{by} its last step, {self.at:,}"
+        until = last if self.is_planned else f"in as many steps again, {by} step {self.at:,}"
+        return f"the {self.key.site} will {moves} {until}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
