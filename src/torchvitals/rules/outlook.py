@@ -18,7 +18,6 @@ from torchvitals.rules.rule import evidence
 from torchvitals.rules.run import Run
 from torchvitals.rules.say import num
 from torchvitals.rules.table import Line
-from torchvitals.rules.thresholds import Thresholds
 
 FEW = 20
 """Draws that are enough for a value without its band."""
@@ -102,9 +101,12 @@ class Validation:
         return evidence(text, self.key, step=self.step, value=self.value)
 
 
-def outlook(run: Run, limits: Thresholds) -> Outlook:
-    """Of the training loss at the last planned step; as far again where none is known to come."""
-    return run.keep("outlook", lambda: _outlook(run, limits))
+def outlook(run: Run, off: float) -> Outlook:
+    """Of the training loss at the last planned step; as far again where none is known to come.
+
+    `off`: the share by which the loss may lie off the curve that is forecast.
+    """
+    return run.keep("outlook", lambda: _outlook(run, off))
 
 
 def validation(run: Run) -> Validation | None:
@@ -121,7 +123,7 @@ def validation(run: Run) -> Validation | None:
     )
 
 
-def _outlook(run: Run, limits: Thresholds) -> Outlook:
+def _outlook(run: Run, off: float) -> Outlook:
     total, last = run.total_steps, run.last_step
     planned = total is not None and total > last
     at = total if total is not None and planned else last + max(last - run.first_step, 1)
@@ -130,9 +132,9 @@ def _outlook(run: Run, limits: Thresholds) -> Outlook:
     whole = run.whole(key)
     ahead, line = forecast(whole.steps, whole.values, at), whole.finite
     reason = ahead.reason
-    if reason == HIDDEN and ahead.high - ahead.low <= limits.outlook_off * abs(ahead.value):
+    if reason == HIDDEN and ahead.high - ahead.low <= off * abs(ahead.value):
         reason = ""  # a little noise without a trend: it stays where it is
-    if not reason and _is_off(line, limits.outlook_off):
+    if not reason and _is_off(line, off):
         reason = "lately the loss is not on the curve that fits the rest of it"
     return Outlook(
         at=at,

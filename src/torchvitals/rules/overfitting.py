@@ -89,11 +89,11 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 step=run.last_step,
                 value=after,
             ),
-            outlook(run, limits).evidence,
+            outlook(run, limits.outlook_off).evidence,
         ],
         explanation=(
             f"Since step {step} the validation loss rises while the training loss falls: what is "
-            f"learned since then does not carry over to new data.{outlook(run, limits).sentence}"
+            f"learned since then does not carry over to new data.{outlook(run, limits.outlook_off).sentence}"
         ),
         causes=[
             cause(

@@ -77,12 +77,12 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                     value=loss.now,
                     threshold=(1 - limits.plateau_fallen) * loss.start,
                 ),
-                outlook(run, limits).evidence,
+                outlook(run, limits.outlook_off).evidence,
             ],
             explanation=(
                 f"After {run.last_step} steps the loss is at {num(loss.now)}, the level of "
                 f"{level}: "
-                f"the model has learned nothing about its targets.{outlook(run, limits).sentence}"
+                f"the model has learned nothing about its targets.{outlook(run, limits.outlook_off).sentence}"
             ),
             causes=[
                 cause(
@@ -120,7 +120,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         return _little(run, limits)
     if annealed or not settled or loss.now < limits.solved_share * loss.start:
         return None
-    ahead, best_eval = outlook(run, limits), validation(run)
+    ahead, best_eval = outlook(run, limits.outlook_off), validation(run)
     return finding(
         __name__,
         run,
@@ -194,12 +194,12 @@ def _little(run: Run, limits: Thresholds) -> Finding:
                 value=loss.fallen,
                 threshold=limits.plateau_little,
             ),
-            outlook(run, limits).evidence,
+            outlook(run, limits.outlook_off).evidence,
         ],
         explanation=(
             f"After {run.last_step} steps the loss stands at {num(loss.now)} and has lost only "
             f"{share(max(loss.fallen, 0.0))}: little of the targets can be told from the inputs."
-            f"{outlook(run, limits).sentence}"
+            f"{outlook(run, limits.outlook_off).sentence}"
         ),
         causes=[
             cause(
