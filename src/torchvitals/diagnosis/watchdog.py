@@ -71,6 +71,8 @@ class Watchdog:
         """The id of the finding that the run does not go on."""
         self._silent_since = 0.0
         self._first = True
+        self._has_ended = False
+        """The rules have been asked for the last time."""
         self.status = "running"
         """As of the last look: running, finished, failed or died."""
 
@@ -127,13 +129,14 @@ class Watchdog:
 
     def _found(self) -> Iterator[Event]:
         """What the rules say that are asked here."""
-        if self._doctor is None:
+        if self._doctor is None or self._has_ended:
             return
         self._doctor.stored(len(self._history.steps()))
         if self.status == "running":
             self._doctor.tick()
         else:
             self._doctor.close(self.status)
+            self._has_ended = True
         events = list(self._asked)
         self._asked.clear()
         yield from (event for event in events if event.data["name"] != STALLED)

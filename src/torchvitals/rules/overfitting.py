@@ -68,6 +68,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     by_heart = _by_heart(run, line, limits) if better else None
     if by_heart is not None:
         return by_heart
+    ahead = outlook(run, limits.outlook_off)
     return finding(
         __name__,
         run,
@@ -89,11 +90,11 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 step=run.last_step,
                 value=after,
             ),
-            outlook(run, limits.outlook_off).evidence,
+            ahead.evidence,
         ],
         explanation=(
             f"Since step {step} the validation loss rises while the training loss falls: what is "
-            f"learned since then does not carry over to new data.{outlook(run, limits.outlook_off).sentence}"
+            f"learned since then does not carry over to new data.{ahead.sentence}"
         ),
         causes=[
             cause(

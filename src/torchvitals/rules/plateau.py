@@ -58,6 +58,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     annealed = run.lr and run.lr_now < 0.1 * run.lr_peak
     lr = run.lr_now
     if (stuck or guessing) and best > 0.8 * loss.now:
+        ahead = outlook(run, limits.outlook_off)
         level = (
             f"guessing among the classes, {num(guess)}"
             if guessing and guess
@@ -77,12 +78,12 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                     value=loss.now,
                     threshold=(1 - limits.plateau_fallen) * loss.start,
                 ),
-                outlook(run, limits.outlook_off).evidence,
+                ahead.evidence,
             ],
             explanation=(
                 f"After {run.last_step} steps the loss is at {num(loss.now)}, the level of "
                 f"{level}: "
-                f"the model has learned nothing about its targets.{outlook(run, limits.outlook_off).sentence}"
+                f"the model has learned nothing about its targets.{ahead.sentence}"
             ),
             causes=[
                 cause(
@@ -177,7 +178,7 @@ def _advice(ahead: Outlook, best: Validation | None, rate: str, limits: Threshol
 
 def _little(run: Run, limits: Thresholds) -> Finding:
     """It settled before much was learned."""
-    loss, lr = run.loss, run.lr_peak
+    loss, lr, ahead = run.loss, run.lr_peak, outlook(run, limits.outlook_off)
     return finding(
         __name__,
         run,
@@ -194,12 +195,12 @@ def _little(run: Run, limits: Thresholds) -> Finding:
                 value=loss.fallen,
                 threshold=limits.plateau_little,
             ),
-            outlook(run, limits.outlook_off).evidence,
+            ahead.evidence,
         ],
         explanation=(
             f"After {run.last_step} steps the loss stands at {num(loss.now)} and has lost only "
             f"{share(max(loss.fallen, 0.0))}: little of the targets can be told from the inputs."
-            f"{outlook(run, limits.outlook_off).sentence}"
+            f"{ahead.sentence}"
         ),
         causes=[
             cause(
