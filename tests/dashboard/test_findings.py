@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -101,3 +102,26 @@ def test_a_run_that_died_says_so_beside_what_it_stored(
     writer.close()
     got = api.json(f"{api.run('a')}/findings")
     assert [one["name"] for one in got["findings"]] == ["small"]
+
+
+def test_a_run_that_hangs_shows_though_nothing_is_stored(
+    serving: Callable[..., TestClient], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "QUIET_S", 0.0)
+    begun = time.time()
+    with RunWriter.create(tmp_path / "runs" / "a", RunInfo(name="a")) as writer:
+        api = Api(serving(tmp_path / "runs"))
+        for step in range(1, 10):
+            writer.append(Row(step, begun, (Key.scalar("loss"),), np.ones(1, np.float32)))
+        writer.commit()
+        place = f"{api.run('a')}/findings"
+        before = api.json(place)
+        assert "stalled" not in {one["name"] for one in before["findings"]}
+        # The same file, a while later.
+        monkeypatch.setattr("torchvitals.rules.run.time.time", lambda: begun + 61.0)
+        after = api.json(place)
+        assert [one["name"] for one in after["findings"]][:1] == ["stalled"]
+        assert after["version"] != before["version"]
+        writer.append(Row(10, begun + 61.0, (Key.scalar("loss"),), np.ones(1, np.float32)))
+        writer.commit()
+        assert "stalled" not in {one["name"] for one in api.json(place)["findings"]}

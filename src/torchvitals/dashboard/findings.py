@@ -3,8 +3,7 @@
 A stored one is the newest of the events of kind ``finding`` with its id:
 ``{"id": …, "state": "opened" | "updated" | "resolved", "finding": Finding.to_json()}``.
 
-That a run died it could not store itself: the rule `stalled` is asked anew. A run that hangs shows
-there too, from the next time on that anything about it changes.
+That a run hangs or died it could not store itself: the rule `stalled` is asked anew.
 """
 
 from __future__ import annotations
@@ -24,11 +23,15 @@ STALLED: Final = "stalled"
 
 AGAIN_S: Final = 10.0
 """A run that grows is not diagnosed more often than this."""
+QUIET_S: Final = 10.0
+"""A run that stored something so lately is not asked whether it hangs."""
 MOST_KEPT: Final = 64
 
 _mutex = threading.Lock()
 _kept: OrderedDict[str, tuple[str, float, list[dict[str, Any]]]] = OrderedDict()
 """Path → the stamp that was diagnosed, when, and what was found."""
+_quiet: OrderedDict[str, tuple[str, float]] = OrderedDict()
+"""Path → the last stamp that was seen, and since when."""
 
 
 def findings_of(history: History) -> list[dict[str, Any]]:
@@ -53,6 +56,21 @@ def known_findings(history: History) -> list[dict[str, Any]] | None:
             kept = _kept.get(str(history.path))
         found = None if kept is None else kept[2]
     return None if found is None else _with_life(history, found)
+
+
+def hangs(history: History, stamp: str) -> bool:
+    """Whether a running run has been silent for too long. Costs nothing while it stores."""
+    place, now = str(history.path), time.monotonic()
+    with _mutex:
+        known, since = _quiet.get(place, ("", now))
+        if known != stamp:
+            since = now
+        _quiet[place] = (stamp, since)
+        _quiet.move_to_end(place)
+        while len(_quiet) > MOST_KEPT:
+            _quiet.popitem(last=False)
+    pulse = _part("pulse") if now - since >= QUIET_S else None
+    return pulse is not None and pulse(history) is not None
 
 
 def _stored(history: History) -> list[dict[str, Any]] | None:
