@@ -16,23 +16,23 @@ import pytest
 
 from tests.alerts.receivers import Hook
 from tests.cli.conftest import Vitals
-from tests.cli.processes import VITALS, environment, vitals, vitals_without_torch
+from tests.cli.processes import VITALS, environment, vitals_without_torch
 from tests.cli.test_status import terminal
 from tests.cli.told_writer import ToldWriter
 from torchvitals.diagnosis import diagnose
-from torchvitals.store import open_run
+from torchvitals.record import RunInfo
+from torchvitals.store import RunWriter, open_run
 
 TRAINING = Path(__file__).with_name("watched_training.py")
 PATIENCE_S = 120.0
+INFO = RunInfo(name="new")
 
 
 @contextmanager
-def training(run: str, steps: int, *words: str) -> Iterator[subprocess.Popen[str]]:
+def training(run: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        [sys.executable, str(TRAINING), run, str(steps), *words],
-        stdout=subprocess.PIPE,
+        [sys.executable, str(TRAINING), run, *words],
         stderr=subprocess.DEVNULL,
-        text=True,
         env=environment(),
     )
     try:
@@ -110,7 +110,7 @@ def test_a_training_with_a_fault_is_stopped_goes_on_and_is_killed(hook: Hook) ->
     with (
         watching("sick", "--wait", "120", "--stall", "1", "--alerts", "error",
                  VITALS_ALERT_URLS=hook.url) as watch,
-        training("runs/sick", 1_000_000, "fault") as trainer,
+        training("runs/sick", "fault") as trainer,
     ):  # fmt: skip
         watch.until(lambda: watch.state("orphan_parameter") == "opened")
         assert trainer.poll() is None, "the finding comes while the training goes on"
@@ -140,22 +140,29 @@ def test_a_training_with_a_fault_is_stopped_goes_on_and_is_killed(hook: Hook) ->
 
 
 def test_a_training_that_ends_well_and_does_not_diagnose_itself(in_tmp: Path) -> None:
-    with training("runs/well", 60, "undiagnosed") as trainer:
-        assert trainer.stdout is not None
-        trainer.stdout.readline()
-        done = vitals("watch", "well", "--interval", "0.1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    title, _, *facts = done.stdout.splitlines()[:5]
+    with (
+        training("runs/well", "undiagnosed") as trainer,
+        subprocess.Popen(
+            [str(VITALS), "watch", "well", "--wait", "120", "--interval", "0.1"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        ) as watch,
+    ):
+        assert watch.stdout is not None
+        first = watch.stdout.readline()  # it is there while the run goes on
+        (in_tmp / "runs" / "well" / "stop").touch()
+        said = (first + watch.stdout.read()).splitlines()
+    assert watch.returncode == 0, said
+    title, _, *facts = said[:5]
     assert title.startswith("runs/well  running · ")
     assert [fact.split(maxsplit=1) for fact in facts] == [
         ["process", f"{trainer.pid} on this machine: its death shows at once"],
         ["findings", "of the rules, asked from here"],
         ["stalled", "after 60 s without a step, or 10 usual ones if that is longer"],
     ]
-    assert "finished · step 60" in done.stdout
-    assert "error" not in done.stdout
-    assert "\x1b" not in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 100
+    assert "  finished · step " in said[-1] + said[-2]
+    assert not [line for line in said if "error" in line or "\x1b" in line or len(line) > 100]
     assert open_run(in_tmp / "runs" / "well").status == "finished"
 
 
@@ -184,15 +191,15 @@ def test_a_terminal_shows_that_the_run_goes_on(told: ToldWriter) -> None:
     assert max(len(line) for part in plain.splitlines() for line in part.split("\r")) <= 80
 
 
-def test_exit_on_leaves_a_run_that_hangs(told: ToldWriter) -> None:
-    done = vitals("watch", "told", "--stall", "0.1", "--exit-on", "stalled", "--json")
-    assert done.returncode == 1, done.stderr
-    attached, *_, found, left = map(json.loads, done.stdout.splitlines())
+def test_exit_on_leaves_a_run_that_hangs(told: ToldWriter, run: Vitals) -> None:
+    done = run("watch", "told", "--stall", "0.1", "--exit-on", "stalled", "--json")
+    assert done.exit_code == 1, done.output
+    attached, *_, found, left = map(json.loads, done.output.splitlines())
     assert attached["asks"] is True
     assert found["finding"]["name"] == "stalled"
     assert (left["event"], left["status"]) == ("left", "running")
     assert told.process.poll() is None
-    assert vitals("watch", "told", "--stall", "0.1", "--exit-on", "error").returncode == 1
+    assert run("watch", "told", "--stall", "0.1", "--exit-on", "error").exit_code == 1
 
 
 def test_ctrl_c_leaves_quietly_and_the_run_goes_on(told: ToldWriter) -> None:
@@ -224,6 +231,7 @@ class TestInThisProcess:
             "finished",
             40,
         )
+        assert vitals_without_torch("watch", "told").returncode == 0
         # It says nothing of a diagnosis of its own, so the rules were asked, once, at its end.
         assert [one["name"] for one in said[1:-1]] == said[-1]["open"]
 
@@ -247,6 +255,12 @@ class TestInThisProcess:
         done = run("watch", "new", "--wait", "0.1")
         assert done.exit_code == 1
         assert "is empty" in done.stderr
+        begins = threading.Timer(0.3, lambda: RunWriter.create("runs/new", INFO).close())
+        begins.start()
+        done = run("watch", "new", "--wait", "120")
+        begins.join()
+        assert done.exit_code == 0, done.output
+        assert "Waiting up to 120 s for new to begin." in done.stderr
 
     @pytest.mark.parametrize(
         ("given", "text"),
@@ -262,9 +276,3 @@ class TestInThisProcess:
         done = run("watch", "told", *given)
         assert done.exit_code == 2
         assert text in done.stderr
-
-
-def test_torch_is_not_needed(told: ToldWriter) -> None:
-    told.tell("finished")
-    done = vitals_without_torch("watch", "told")
-    assert done.returncode == 0, done.stderr

@@ -1,13 +1,14 @@
-"""A small training for `vitals watch` to follow: ``python watched_training.py RUN STEPS [WORD]…``.
+"""A small training for `vitals watch` to follow: ``python watched_training.py RUN [WORD]…``.
 
-Words: ``fault`` leaves a layer out of the optimizer, ``undiagnosed`` switches its own diagnosis
-off. It prints a line when it has begun.
+It goes on until there is a file ``stop`` in the run's folder. Words: ``fault`` leaves a layer out
+of the optimizer, ``undiagnosed`` switches its own diagnosis off.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ from torch import nn
 import torchvitals
 
 
-def main(run: str, steps: int, words: list[str]) -> None:
+def main(run: str, words: list[str]) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = nn.Sequential(
@@ -27,8 +28,7 @@ def main(run: str, steps: int, words: list[str]) -> None:
     truth = torch.randn(20, 10)
     diagnose = "undiagnosed" not in words
     with torchvitals.watch(model, optimizer, run=run, every=2, diagnose=diagnose) as monitor:
-        print("begun", flush=True)
-        for _ in range(steps):
+        while not Path(run, "stop").exists():
             x = torch.randn(64, 20)
             loss = nn.functional.cross_entropy(model(x), (x @ truth).argmax(1))
             loss.backward()
@@ -39,4 +39,4 @@ def main(run: str, steps: int, words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1], sys.argv[2:])

@@ -176,11 +176,11 @@ def _last_word(alerts: Alerts, history: History, status: str) -> None:
 def _awaited(run: str, seconds: float) -> Path:
     """The run, as soon as there is one; what is waited for is said once."""
     from torchvitals.cli.find_run import await_run
-    from torchvitals.record.errors import RunNotFound
+    from torchvitals.record.errors import CorruptRun, RunNotFound
 
     try:
         return await_run(run, 0.0)
-    except RunNotFound as missing:
+    except (RunNotFound, CorruptRun) as missing:  # a file in the making is empty at first
         if not seconds:
             raise
         near = f"{missing}".partition(" Did you mean")

@@ -86,7 +86,9 @@ def ended_text(
     width: int,
 ) -> RenderableType:
     """How the run ended, what is still wrong with it, and where to read on."""
-    facts = [step_words(progress), words.duration(took_s), counts(found)]
+    facts = [step_words(progress), words.duration(took_s)]
+    if found or status == "finished":
+        facts.append(counts(found))
     head = Text.assemble(
         (_clock(now), "dim"),
         "  ",
