@@ -129,13 +129,15 @@ def test_a_training_with_a_fault_is_stopped_goes_on_and_is_killed(hook: Hook) ->
     assert "The run died" in died["finding"]["explanation"]
     assert died["id"] != opened["id"]
     assert (last["event"], last["status"]) == ("ended", "died")
-    assert set(last["open"]) == {"stalled", "orphan_parameter"}
+    assert set(last["open"]) >= {"stalled", "orphan_parameter"}
     sent = str(hook.taken)
     assert "The run died" in sent
     assert "orphan_parameter" in sent
     # Nothing was written for it: whoever reads the run comes to the same verdict.
     with open_run("runs/sick") as history:
-        assert [one.name for one in history.findings()] == ["orphan_parameter"]
+        stored = {one.name for one in history.findings()}
+        assert "orphan_parameter" in stored
+        assert "stalled" not in stored
         assert {one.name for one in diagnose(history).findings} >= {"stalled", "orphan_parameter"}
 
 
