@@ -102,6 +102,20 @@ def test_what_is_open_is_told_at_first_then_only_news(place: Place) -> None:
     assert (dog.status, dog.ended_badly) == ("finished", False)
 
 
+def test_events_that_are_no_findings_are_passed_over(place: Place) -> None:
+    """Anybody may store an event of that kind."""
+    one = Finding(
+        name="own", severity=Severity.INFO, sites=(), first_step=1, last_step=1, evidence=(),
+        explanation="It is so.",
+    ).to_json()  # fmt: skip
+    for data in ({}, {"id": 1, "finding": "a text"}, {"id": 1, "finding": {}}, {"finding": one}):
+        place.writer.event(Event(1, place.now, "finding", "x", data))
+    place.writer.event(Event(1, place.now, "finding", "x", {"id": 7, "finding": one}))
+    place.steps(1)
+    (event,) = place.watchdog().look()
+    assert (event.data["id"], event.data["name"], event.data["state"]) == ("7", "own", "opened")
+
+
 def test_silence_is_told_once_and_is_over_with_the_next_step(place: Place) -> None:
     dog = place.watchdog()
     place.steps(*range(1, 20))

@@ -116,13 +116,15 @@ class Watchdog:
             return
         fresh: dict[str, list[Event]] = {}
         for event in self._history.events("finding"):
-            data = event.data
-            if "id" not in data or "finding" not in data:
-                continue  # somebody's own event of that name
-            mark = (str(data["id"]), str(data.get("state")), event.time)
+            try:
+                name, id_ = Finding.from_json(event.data["finding"]).name, str(event.data["id"])
+            except (KeyError, TypeError, ValueError, AttributeError):
+                continue  # of another version, or somebody's own event of that name
+            mark = (id_, str(event.data.get("state", "opened")), event.time)
             if mark not in self._heard:
                 self._heard.add(mark)
-                fresh.setdefault(mark[0], []).append(event)
+                data = {**event.data, "id": id_, "name": name, "state": mark[1]}
+                fresh.setdefault(id_, []).append(replace(event, data=data))
         for events in fresh.values():
             yield from events[-1:] if self._first else events
         self._first = False
