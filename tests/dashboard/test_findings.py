@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,7 +15,7 @@ from starlette.testclient import TestClient
 from tests.dashboard.asking import Api
 from tests.views.made_runs import START, make_run
 from torchvitals.dashboard import findings
-from torchvitals.record import Finding, Key, Row, RunInfo, Severity
+from torchvitals.record import Event, Finding, Key, Row, RunInfo, Severity
 from torchvitals.store import History, RunWriter
 
 FOUND = [
@@ -75,3 +76,52 @@ def test_without_a_diagnosis_there_is_none(
     api = Api(serving(folder))
     got = api.json(f"{api.run()}/findings")
     assert (got["source"], got["findings"]) == ("none", [])
+
+
+def test_a_run_that_died_says_so_beside_what_it_stored(
+    serving: Callable[..., TestClient], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could not store that itself, and nobody stores it for it."""
+    monkeypatch.setattr("torchvitals.dashboard.answers.runs.CHECK_S", 0.0)
+    writer = RunWriter.create(tmp_path / "runs" / "a", RunInfo(name="a"))
+    data = {"id": "small@3", "state": "opened", "finding": FOUND[0].to_json()}
+    writer.event(Event(9, START, "finding", "small", data))
+    writer.append(Row(9, START, (Key.scalar("loss"),), np.ones(1, np.float32)))
+    writer.commit()
+    api = Api(serving(tmp_path / "runs"))
+    got = api.json(f"{api.run('a')}/findings")
+    assert [one["name"] for one in got["findings"]] == ["small"]
+    (tmp_path / "runs" / "a" / "run.lock").unlink()  # as the kernel does for a killed process
+    got = api.json(f"{api.run('a')}/findings")
+    assert got["source"] == "stored"
+    assert [(one["name"], one["state"]) for one in got["findings"]] == [
+        ("stalled", "open"), ("small", "open"),
+    ]  # fmt: skip
+    (line,) = api.json("runs")["runs"]
+    assert (line["status"], line["num_findings"], line["worst"]["name"]) == ("died", 2, "stalled")
+    writer.close()
+    got = api.json(f"{api.run('a')}/findings")
+    assert [one["name"] for one in got["findings"]] == ["small"]
+
+
+def test_a_run_that_hangs_shows_though_nothing_is_stored(
+    serving: Callable[..., TestClient], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "QUIET_S", 0.0)
+    begun = time.time()
+    with RunWriter.create(tmp_path / "runs" / "a", RunInfo(name="a")) as writer:
+        api = Api(serving(tmp_path / "runs"))
+        for step in range(1, 10):
+            writer.append(Row(step, begun, (Key.scalar("loss"),), np.ones(1, np.float32)))
+        writer.commit()
+        place = f"{api.run('a')}/findings"
+        before = api.json(place)
+        assert "stalled" not in {one["name"] for one in before["findings"]}
+        # The same file, a while later.
+        monkeypatch.setattr("torchvitals.rules.run.time.time", lambda: begun + 61.0)
+        after = api.json(place)
+        assert [one["name"] for one in after["findings"]][:1] == ["stalled"]
+        assert after["version"] != before["version"]
+        writer.append(Row(10, begun + 61.0, (Key.scalar("loss"),), np.ones(1, np.float32)))
+        writer.commit()
+        assert "stalled" not in {one["name"] for one in api.json(place)["findings"]}

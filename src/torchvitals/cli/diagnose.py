@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from torchvitals.cli.options import echo_json, json_option, run_argument
+from torchvitals.cli.options import echo_json, json_option, run_argument, threshold_option
 
 EPILOG = """\b
 Examples:
@@ -18,13 +18,7 @@ Examples:
 @click.command("diagnose", epilog=EPILOG)
 @run_argument
 @click.option("--at", type=click.IntRange(min=0), help="As it looked after this step.")
-@click.option(
-    "--threshold",
-    "thresholds",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="Another limit than the default; may be given several times.",
-)
+@threshold_option
 @json_option
 @click.pass_context
 def command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -19,6 +20,28 @@ def find_run(text: str) -> Path:
         if run_file(path).is_file():
             return path
     raise RunNotFound(f"there is no run {text!r} here.{_instead(text)}")
+
+
+def await_run(text: str, seconds: float, pause: float = 0.2) -> Path:
+    """The same for a run that may not have begun: looked for so long, then RunNotFound.
+
+    It has begun when its file says so: one that is just being made is not yet a run.
+    """
+    from torchvitals.record.errors import CorruptRun
+    from torchvitals.store import open_run
+
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            path = find_run(text)
+            with open_run(path) as history:
+                if history.attempts:
+                    return path
+            raise RunNotFound(f"{path} has a file, but no training has begun in it.")
+        except (RunNotFound, CorruptRun):
+            if time.monotonic() >= end:
+                raise
+            time.sleep(min(pause, seconds))
 
 
 def newest_run() -> tuple[Path, str]:

@@ -21,6 +21,7 @@ COMMANDS = (
     "ui",
     "ls",
     "status",
+    "watch",
     "show",
     "diagnose",
     "explain",
@@ -113,6 +114,7 @@ Examples:
   vitals ui                    the runs under ./runs in your browser, live
   vitals ls                    the same as a list
   vitals status                follow the run that is running
+  vitals watch                 hear of it when something goes wrong, or it hangs or dies
   vitals show runs/gpt         how a run is doing, the worst layers first
   vitals diagnose runs/gpt     what is wrong with it, and what to do
   vitals report runs/gpt       all of that as one file, to send or to keep

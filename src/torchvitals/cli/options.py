@@ -51,6 +51,13 @@ stat_option = click.option(
     metavar="STAT",
     help="Only this stat (rms, max, zero_frac …); may be given several times.",
 )
+threshold_option = click.option(
+    "--threshold",
+    "thresholds",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Another limit than the default; may be given several times.",
+)
 run_argument = click.argument("run", metavar="RUN")
 
 

@@ -2,6 +2,8 @@
 
 A stored one is the newest of the events of kind ``finding`` with its id:
 ``{"id": …, "state": "opened" | "updated" | "resolved", "finding": Finding.to_json()}``.
+
+That a run hangs or died it could not store itself: the rule `stalled` is asked anew.
 """
 
 from __future__ import annotations
@@ -17,22 +19,26 @@ from torchvitals.record import Finding, Severity
 from torchvitals.store import History
 
 STORED, COMPUTED, NONE = "stored", "computed", "none"
+STALLED: Final = "stalled"
 
 AGAIN_S: Final = 10.0
 """A run that grows is not diagnosed more often than this."""
+QUIET_S: Final = 10.0
+"""A run that stored something so lately is not asked whether it hangs."""
 MOST_KEPT: Final = 64
 
 _mutex = threading.Lock()
 _kept: OrderedDict[str, tuple[str, float, list[dict[str, Any]]]] = OrderedDict()
 """Path → the stamp that was diagnosed, when, and what was found."""
+_quiet: OrderedDict[str, tuple[str, float]] = OrderedDict()
+"""Path → the last stamp that was seen, and since when."""
 
 
 def findings_of(history: History) -> list[dict[str, Any]]:
     """The newest state of each finding, open ones first, the worst first."""
     stored = _stored(history)
-    if stored is not None:
-        return stored
-    return _diagnosed(history) or []
+    found = stored if stored is not None else _diagnosed(history) or []
+    return _with_life(history, found)
 
 
 def source_of(history: History) -> str:
@@ -44,12 +50,27 @@ def source_of(history: History) -> str:
 
 def known_findings(history: History) -> list[dict[str, Any]] | None:
     """The same without a diagnosis of its own; None when that would be needed."""
-    stored = _stored(history)
-    if stored is not None:
-        return stored
+    found = _stored(history)
+    if found is None:
+        with _mutex:
+            kept = _kept.get(str(history.path))
+        found = None if kept is None else kept[2]
+    return None if found is None else _with_life(history, found)
+
+
+def hangs(history: History, stamp: str) -> bool:
+    """Whether a running run has been silent for too long. Costs nothing while it stores."""
+    place, now = str(history.path), time.monotonic()
     with _mutex:
-        kept = _kept.get(str(history.path))
-    return None if kept is None else kept[2]
+        known, since = _quiet.get(place, ("", now))
+        if known != stamp:
+            since = now
+        _quiet[place] = (stamp, since)
+        _quiet.move_to_end(place)
+        while len(_quiet) > MOST_KEPT:
+            _quiet.popitem(last=False)
+    pulse = _part("pulse") if now - since >= QUIET_S else None
+    return pulse is not None and pulse(history) is not None
 
 
 def _stored(history: History) -> list[dict[str, Any]] | None:
@@ -89,15 +110,32 @@ def _diagnosed(history: History) -> list[dict[str, Any]] | None:
     return found
 
 
+def _with_life(history: History, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those, and whether the run hangs or died now, whatever was said of that before."""
+    pulse = _part("pulse")
+    if pulse is None or history.status not in ("running", "died"):
+        return found
+    one = pulse(history)
+    others = [entry for entry in found if entry["name"] != STALLED]
+    if one is None:
+        return others
+    return _ranked([*others, _entry(one, _ident(one), over=False)])
+
+
 def _diagnose() -> Any:
     """`torchvitals.diagnosis.diagnose`, or None where there is no such room."""
+    return _part("diagnose")
+
+
+def _part(name: str) -> Any:
+    """That of `torchvitals.diagnosis`, or None where there is no such room."""
     try:
         room = import_module("torchvitals.diagnosis")
     except ModuleNotFoundError as error:
         if error.name != "torchvitals.diagnosis":
             raise
         return None
-    return getattr(room, "diagnose", None)
+    return getattr(room, name, None)
 
 
 def _entry(finding: Finding, ident: str, *, over: bool) -> dict[str, Any]:

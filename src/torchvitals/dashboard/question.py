@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from torchvitals.dashboard.asked import Asked
+from torchvitals.dashboard.findings import hangs
 from torchvitals.dashboard.frames import Arrays, frame, frame_as_json, json_bytes
 from torchvitals.store import History
 
@@ -69,5 +70,10 @@ def zipped(body: Body) -> Body:
 
 
 def version_of(history: History) -> str:
-    """Changes when there is more to see: something was stored, or the run's status changed."""
-    return f"{history.stamp()}-{history.status}"
+    """Changes when there is more to see: something was stored, or the run's status changed.
+
+    That a run hangs is to be seen too, though nothing is stored any more.
+    """
+    stamp, status = history.stamp(), history.status
+    hung = status == "running" and hangs(history, stamp)
+    return f"{stamp}-{'stalled' if hung else status}"

@@ -79,10 +79,14 @@ class Diagnostician:
         thresholds: Thresholds,
         on_finding: Callable[[Finding], None] | None = None,
         stop_on: Severity | None = None,
+        say: Callable[[Finding], None] = tell,
         clock: Callable[[], float] = time.perf_counter,
         busy: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`clock` tells how long the run takes, `busy` how long this thread works in it."""
+        """`clock` tells how long the run takes, `busy` how long this thread works in it.
+
+        `say` tells a person of a finding that opens.
+        """
         # Imported here, before the first step, and not on the recorder's thread.
         self._rules = (*rules(), *plugged())
         self._open_history = open_history
@@ -90,6 +94,7 @@ class Diagnostician:
         self._thresholds = thresholds
         self._on_finding = on_finding
         self._stop_on = stop_on
+        self._say = say
         self._clock = clock
         self._busy = busy
         self._begun = clock()
@@ -127,6 +132,10 @@ class Diagnostician:
             self._num_monitored += header.monitored
             if "non_finite" not in self._known and header.bad(row.values):
                 self.urgent = True
+
+    def stored(self, num_steps: int) -> None:
+        """So many steps are in the file: for those who read a run and hear no rows."""
+        self._num_monitored = num_steps
 
     def event(self, event: Event) -> None:
         """Nothing to do: events are read with the rest."""
@@ -211,7 +220,7 @@ class Diagnostician:
         self._put(Event(step, time.time(), "finding", text or one_line(one), data))
 
     def _announce(self, one: Finding) -> None:
-        tell(one)
+        self._say(one)
         if self._stop_on is not None and one.severity.rank >= self._stop_on.rank:
             self.stop = self.stop or one
         if self._on_finding is not None:

@@ -192,7 +192,7 @@ def watch(
         "guard": None if guarding is None else guarding.describe(),
         "sinks": [getattr(sink, "name", type(sink).__name__) for sink in chosen_sinks],
         "alerts": chosen_alerts.level.value if chosen_alerts is not None else None,
-        "probes": sorted(plugged.probes),
+        "probes": sorted(plugged.probes), "diagnose": diagnose,
     }  # fmt: skip
     path = Path(run) if run is not None else default_path(next(iter(models.values())))
     info = describe_run(path.name, tree, optimizers, config=config, watch=settings)

@@ -10,6 +10,9 @@ with at least four of them, while the training loss is below what it was at that
 training loss below 5 % of its start with a validation loss that stays above 40 % of it. Source:
 the stability guide (+10 %).
 
+**Advised by** the step at which the validation loss was best, whose checkpoint is the one to take,
+and the [forecast](../curves.md) of the training loss: how far it will go on without it.
+
 **Known false alarms**: the loss may rise through overconfidence while the accuracy still
 improves (information where an accuracy is logged); a rise by less than 3 % of the first training
 loss is information too.
@@ -20,6 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchvitals.record import ROOT, Finding, Key
+from torchvitals.rules.outlook import outlook, validation
 from torchvitals.rules.rule import (
     INFO,
     WARNING,
@@ -64,6 +68,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     by_heart = _by_heart(run, line, limits) if better else None
     if by_heart is not None:
         return by_heart
+    ahead = outlook(run, limits.outlook_off)
     return finding(
         __name__,
         run,
@@ -85,10 +90,11 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 step=run.last_step,
                 value=after,
             ),
+            ahead.evidence,
         ],
         explanation=(
             f"Since step {step} the validation loss rises while the training loss falls: what is "
-            "learned since then does not carry over to new data."
+            f"learned since then does not carry over to new data.{ahead.sentence}"
         ),
         causes=[
             cause(
@@ -105,11 +111,19 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 0.2,
             ),
         ],
-        fix=f"stop at step {step} (keep that checkpoint), or use weight decay 0.1 and dropout "
-        "0.1 … 0.3",
+        fix=f"{_stop(run, step)}, or use weight decay 0.1 and dropout 0.1 … 0.3",
         change=changed("max_steps", run.last_step, step),
         confidence=0.85,
     )
+
+
+def _stop(run: Run, step: int) -> str:
+    """What to do where validation was best at that step."""
+    if run.ended:
+        return (
+            f"take the checkpoint of step {step}, the best on validation, and stop there next time"
+        )
+    return f"stop now and take the checkpoint of step {step}, the best on validation"
 
 
 def _by_heart(run: Run, line: Line, limits: Thresholds) -> Finding | None:
@@ -123,6 +137,10 @@ def _by_heart(run: Run, line: Line, limits: Thresholds) -> Finding | None:
     if late < limits.overfit_unsolved * start or late < 0.95 * half[at]:
         return None
     since = max(int(steps[0]), int(line.steps[at]))
+    best = validation(run)
+    stop = f"stop at step {since}"
+    if best is not None and not best.improves:
+        stop = f"take the checkpoint of step {best.step}, the best on validation,"
     return finding(
         __name__,
         run,
@@ -140,6 +158,7 @@ def _by_heart(run: Run, line: Line, limits: Thresholds) -> Finding | None:
                 threshold=limits.overfit_unsolved,
             ),
             evidence(f"it is hardly better than at step {int(line.steps[at])}"),
+            *([best.evidence] if best is not None else []),
         ],
         explanation=(
             f"Since step {since} the training data are known by heart, and only a part of what was "
@@ -158,8 +177,8 @@ def _by_heart(run: Run, line: Line, limits: Thresholds) -> Finding | None:
                 0.2,
             ),
         ],
-        fix=f"get more data or augment them; otherwise stop at step {since} and use weight decay "
-        "0.1 and dropout 0.1 … 0.3",
+        fix=f"get more data or augment them; otherwise {stop} and use weight decay 0.1 and dropout "
+        "0.1 … 0.3",
         change={"stop_at": since, "weight_decay": {"to": 0.1}},
         confidence=0.75,
     )

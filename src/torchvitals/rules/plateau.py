@@ -10,6 +10,10 @@ standard errors), and a learning rate that is not annealed. Where the number of 
 a loss at the level of guessing (ln C) counts as "nothing was learned"; one that settled within 20 %
 of it is a warning. A plateau after real progress is information.
 
+**Advised by** the [forecast](../curves.md) of the loss at the last planned step (where that is not
+known, as far again as the run is) and by the validation loss: to stop and take the checkpoint that
+was best on validation, to lower the rate, or to go on. When it fires does not depend on them.
+
 **Known false alarms**: losses that may be negative (REINFORCE) or several losses (a GAN) are not
 judged; a run with a long warm-up is flat at first.
 """
@@ -21,6 +25,7 @@ from math import log
 import numpy as np
 
 from torchvitals.record import ROOT, Finding, Key
+from torchvitals.rules.outlook import Outlook, Validation, outlook, validation
 from torchvitals.rules.rule import (
     ERROR,
     INFO,
@@ -53,6 +58,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     annealed = run.lr and run.lr_now < 0.1 * run.lr_peak
     lr = run.lr_now
     if (stuck or guessing) and best > 0.8 * loss.now:
+        ahead = outlook(run, limits.outlook_off)
         level = (
             f"guessing among the classes, {num(guess)}"
             if guessing and guess
@@ -71,12 +77,13 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                     step=run.last_step,
                     value=loss.now,
                     threshold=(1 - limits.plateau_fallen) * loss.start,
-                )
+                ),
+                ahead.evidence,
             ],
             explanation=(
                 f"After {run.last_step} steps the loss is at {num(loss.now)}, the level of "
                 f"{level}: "
-                "the model has learned nothing about its targets."
+                f"the model has learned nothing about its targets.{ahead.sentence}"
             ),
             causes=[
                 cause(
@@ -114,6 +121,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         return _little(run, limits)
     if annealed or not settled or loss.now < limits.solved_share * loss.start:
         return None
+    ahead, best_eval = outlook(run, limits.outlook_off), validation(run)
     return finding(
         __name__,
         run,
@@ -127,11 +135,13 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 step=run.last_step,
                 value=loss.now,
             ),
+            ahead.evidence,
+            *([best_eval.evidence] if best_eval is not None else []),
             evidence(f"it had fallen by {share(max(loss.fallen, 0.0))} before"),
         ],
         explanation=(
             f"The loss has settled at {num(loss.now)} while the learning rate is still at "
-            f"{share(lr / run.lr_peak) if run.lr else '100 %'} of its peak."
+            f"{share(lr / run.lr_peak) if run.lr else '100 %'} of its peak.{ahead.sentence}"
         ),
         causes=[
             cause(
@@ -145,15 +155,30 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 0.4,
             ),
         ],
-        fix=f"lower lr from {num(lr)} to {num(nice(lr / 3))}, or stop here",
+        fix=_advice(ahead, best_eval, f"lr from {num(lr)} to {num(nice(lr / 3))}", limits),
         change=changed("lr", lr, nice(lr / 3)),
         confidence=0.4,
     )
 
 
+def _advice(ahead: Outlook, best: Validation | None, rate: str, limits: Thresholds) -> str:
+    """To stop, to lower the rate, or to go on. It has no number that changes from look to look."""
+    by = f"by step {ahead.at:,}" if ahead.is_planned else "in as many steps again"
+    pays = ahead.gain >= limits.plateau_gain
+    sees = f"the forecast sees {'more' if pays else 'less'} than {share(limits.plateau_gain)} to"
+    if best is not None and best.improves:
+        return f"lower {rate}, or go on: the validation loss still falls"
+    if pays:
+        return f"lower {rate}, or go on: {sees} gain {by}"
+    stop = "stop here" if best is None else f"stop, and take the checkpoint of step {best.step:,}"
+    if not ahead.is_known:
+        return f"lower {rate}, or {stop}"
+    return f"{stop}, or lower {rate}: as it is {sees} gain {by}"
+
+
 def _little(run: Run, limits: Thresholds) -> Finding:
     """It settled before much was learned."""
-    loss, lr = run.loss, run.lr_peak
+    loss, lr, ahead = run.loss, run.lr_peak, outlook(run, limits.outlook_off)
     return finding(
         __name__,
         run,
@@ -169,11 +194,13 @@ def _little(run: Run, limits: Thresholds) -> Finding:
                 step=run.last_step,
                 value=loss.fallen,
                 threshold=limits.plateau_little,
-            )
+            ),
+            ahead.evidence,
         ],
         explanation=(
             f"After {run.last_step} steps the loss stands at {num(loss.now)} and has lost only "
             f"{share(max(loss.fallen, 0.0))}: little of the targets can be told from the inputs."
+            f"{ahead.sentence}"
         ),
         causes=[
             cause(

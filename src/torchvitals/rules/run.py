@@ -130,6 +130,11 @@ class Run:
             self._lines[key] = self._read_line(key) if self.has(kind, stat, site) else _NOTHING
         return self._lines[key]
 
+    def whole(self, key: Key) -> Line:
+        """All of a column, however long: not thinned, and not kept."""
+        steps, values = self.stored.series(key, stop=self._stop)
+        return Line(steps, values.astype(np.float64))
+
     def root(self, kind: str, stat: str) -> Line:
         """A column of the whole model."""
         return self.line(kind, ROOT, stat)

@@ -17,6 +17,18 @@ class AttemptLike(Protocol):
     """One start of the training script."""
 
     @property
+    def started(self) -> float:
+        """When, in seconds since the epoch."""
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+
+    @property
+    def host(self) -> str:
+        """The machine it runs on."""
+
+    @property
     def first_step(self) -> int | None:
         """None while it has stored no row."""
 

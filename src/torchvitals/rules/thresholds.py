@@ -125,6 +125,12 @@ class Thresholds:
     plateau_little: float = _limit(
         0.2, "plateau", "share of the loss that must be gone where it has settled: a warning"
     )
+    plateau_gain: float = _limit(
+        0.02, "plateau", "share of the loss that the forecast must still take off to go on"
+    )
+    outlook_off: float = _limit(
+        0.1, "plateau overfitting", "share by which a loss may lie off the curve that is forecast"
+    )
     plateau_error_steps: int = _limit(
         200, "plateau", "steps after which nothing learned is an error, and little a warning"
     )
@@ -302,7 +308,7 @@ class Thresholds:
     leak_growth: float = _limit(0.1, "memory_leak", "growth over the first sample")
     leak_bytes: float = _limit(3e7, "memory_leak", "growth in bytes")
     leak_steady: float = _limit(0.6, "memory_leak", "share of samples that rise")
-    memory_full: float = _limit(0.95, "memory_leak", "share of the machine's memory in use")
+    memory_full: float = _limit(0.95, "memory_leak stalled", "share of the machine's memory in use")
     stall_factor: float = _limit(10.0, "stalled", "silence over the median gap between rows")
     stall_least_s: float = _limit(60.0, "stalled", "silence in seconds")
     noise_checks: int = _limit(16, "batch_too_small", "monitored steps with micro-batches")

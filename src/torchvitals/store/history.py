@@ -88,10 +88,17 @@ class History:
     @property
     def status(self) -> str:
         """running, finished, failed, or died: it was killed and says nothing itself."""
-        attempts = self.attempts
-        if not attempts:
-            return "died"
-        return life(attempts[-1], self.path.parent, socket.gethostname(), self._clock())
+        found = "died"
+        # Asked twice before it is called dead: a run stores its end before it lets go of its lock,
+        # and may do both between our look at the file and our look at the lock.
+        for _ in range(2):
+            attempts = self.attempts
+            if attempts:
+                now = self._clock()
+                found = life(attempts[-1], self.path.parent, socket.gethostname(), now)
+            if found != "died":
+                break
+        return found
 
     @property
     def last_step(self) -> int | None:

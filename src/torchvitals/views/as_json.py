@@ -40,3 +40,8 @@ def spelled(value: float) -> str:
 def dumps(value: Any) -> str:
     """One JSON document, indented."""
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def line(value: Any) -> str:
+    """The same in one line, for streams of documents."""
+    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
