@@ -5,7 +5,7 @@ import pytest
 
 import torchvitals
 from tests.distributed import training as t
-from tests.distributed.training import STEPS, train
+from tests.distributed.training import STEPS, train, train_on_device
 from tests.monitor.rank_workers import run
 
 WATCH = {"every": 2, "updates": "exact", "histograms": "full"}
@@ -63,11 +63,35 @@ def test_statistics_are_those_of_one_process(tmp_path, single, way, world_size):
         compare(spread, whole)
 
 
-def unclipped(folder):
+ON_DEVICES = [("ddp", 2), ("fsdp2", 2), ("fsdp2", 4), ("hsdp", 4), ("tensor_parallel", 2)]
+
+
+@pytest.mark.parametrize(("way", "world_size"), ON_DEVICES)
+def test_on_devices_ranks_meet_later_and_wait_for_nothing(tmp_path, way, world_size):
+    """The device is a step behind: whoever reads what it has not done yet fails."""
+    watch = {**WATCH, "every": 1, "backend": "torch"}
+    if way == "tensor_parallel":
+        alone, path = unclipped(tmp_path, watch)
+    else:
+        alone, path = train(0, tmp_path / "alone", 1, None, watch)[0], tmp_path / "alone" / "run"
+    results = run(world_size, train_on_device, tmp_path, world_size, way, watch)
+    losses = np.mean([losses for losses, *_ in results], axis=0)
+    np.testing.assert_allclose(losses, alone, rtol=1e-5)
+    for _, collectives, warnings, _, num_copies in results:
+        # Steps 1 and 2 are exchanged in 3 and 4, the others when the run is closed.
+        assert collectives == [0, 0, 2, 2]
+        assert warnings == []
+        assert num_copies >= STEPS
+    with torchvitals.open_run(tmp_path / "run") as spread, torchvitals.open_run(path) as whole:
+        assert spread.steps("gradient").tolist() == [1, 2, 3, 4]
+        compare(spread, whole)
+
+
+def unclipped(folder, watch=WATCH):
     kept = t.nn.utils.clip_grad_norm_
     try:
         t.nn.utils.clip_grad_norm_ = lambda *_: None
-        losses = train(0, folder / "alone", 1, None, WATCH)[0]
+        losses = train(0, folder / "alone", 1, None, watch)[0]
     finally:
         t.nn.utils.clip_grad_norm_ = kept
     return losses, folder / "alone" / "run"

@@ -16,6 +16,8 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 
 import torchvitals
+from tests.monitor.device import FakeDevice
+from torchvitals.monitor import device_clock
 
 STEPS, BATCH = 4, 12
 """A batch that 1, 2 and 4 ranks share evenly."""
@@ -116,8 +118,11 @@ def data_part(way, rank, world_size):
     return rank, world_size
 
 
-def train(rank, folder, world_size, way, watch):
-    """Train and return the losses, collectives of the monitor and warnings."""
+def train(rank, folder, world_size, way, watch, device=None):
+    """Train and return the losses, collectives of the monitor and warnings.
+
+    A `device` works one step behind.
+    """
     heard = Heard()
     torch.manual_seed(0)
     model = Net(unused=way == "ddp_unused")
@@ -140,6 +145,10 @@ def train(rank, folder, world_size, way, watch):
         optimizer.zero_grad()
         losses.append(loss.item())
         counts.end_step()
+        if device is not None:
+            device.end_step()
+    if device is not None:
+        device.catch_up()
     if monitor is not None:
         monitor.close()
     hooks = sum(
@@ -149,6 +158,32 @@ def train(rank, folder, world_size, way, watch):
     if dist.is_initialized():
         dist.destroy_process_group()
     return losses, counts.per_step, heard.texts, hooks
+
+
+class Behind(FakeDevice):
+    """Holds all measurements, and does its work one step late."""
+
+    def __init__(self):
+        super().__init__()
+        self._asked = 0
+
+    def end_step(self):
+        """What was asked of it in the step before is done."""
+        self.turn(self._asked - self.done)
+        self._asked = len(self.work)
+
+    def catch_up(self):
+        """The training is over."""
+        self.turn()
+        self.runs = True
+
+
+def train_on_device(rank, folder, world_size, way, watch):
+    """As `train`; reading anything of the step under way would end in an error."""
+    device = Behind()
+    device_clock.this_clock = lambda: device
+    result = train(rank, folder, world_size, way, watch, device)
+    return *result, device.num_copies
 
 
 class Collectives:

@@ -54,6 +54,10 @@ class Gathering:
         self.stops = False
         """Whether the writer asked all ranks to end the training."""
 
+    def alone(self, parts: Sequence[Part]) -> list[Part]:
+        """What this rank can tell without the others."""
+        return _without_shards(parts)
+
     def exchange(
         self,
         parts: Sequence[Part],
