@@ -6,7 +6,6 @@ import time
 
 import pytest
 import torch
-from torch import distributed as dist
 
 import torchvitals
 from tests.distributed.training import WAYS, Heard, Net, batch_of

@@ -184,7 +184,8 @@ class Gathering:
                 if self._once:
                     again = twins(block, counted)
                     names = probe.names(raw.num_sites)
-                    self._twins[rank] = {names[line] for line in block.lines[again]}
+                    if len(block.lines):  # at the end histograms come without a step
+                        self._twins[rank] = {names[line] for line in block.lines[again]}
                     block = block.without(again)
                     counted.append(block)
                 absorb(found, block)
