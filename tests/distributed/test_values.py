@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import torchvitals
-from tests.distributed import training as t
-from tests.distributed.training import STEPS, train
+from tests.distributed.training import STEPS, UNCLIPPED, train
 from tests.monitor.rank_workers import run
 
 WATCH = {"every": 2, "updates": "exact", "histograms": "full"}
@@ -27,50 +26,36 @@ SAMPLED = {"g2_over_v_rms", "sqrt_v_over_eps", "twin_frac", "stable_rank"}
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory):
-    """What one process finds, with and without the layer that is never used."""
-    out = {}
-    for way in (None, "unused"):
-        folder = tmp_path_factory.mktemp("single")
-        out[way] = (train_alone(folder, unused=way is not None), folder / "run")
-    return out
+    """What one process finds."""
+    known = {}
+
+    def find(way):
+        like = way if way in UNCLIPPED else "unused" if way == "ddp_unused" else None
+        if like not in known:
+            known[like] = alone(train, way, tmp_path_factory.mktemp("single"), WATCH)
+        return known[like]
+
+    return find
 
 
-def train_alone(folder, *, unused):
-    original = t.Net
-    try:
-        if unused:
-            t.Net = lambda **_: original(unused=True)
-        return train(0, folder, 1, None, WATCH)[0]
-    finally:
-        t.Net = original
+def alone(training, way, folder, watch):
+    """Losses and run of one process with the same model and data."""
+    like = "unclipped" if way in UNCLIPPED else "unused" if way == "ddp_unused" else None
+    return training(0, folder, 1, like, watch).losses, folder / "run"
 
 
 @pytest.mark.parametrize(("way", "world_size"), SITUATIONS)
 def test_statistics_are_those_of_one_process(tmp_path, single, way, world_size):
-    (alone, path) = single["unused" if way == "ddp_unused" else None]
-    clipped = way not in {"tensor_parallel", "fsdp2_and_tensor_parallel"}
-    if not clipped:
-        alone, path = unclipped(tmp_path)
+    losses, path = single(way)
     results = run(world_size, train, tmp_path, world_size, way, WATCH)
-    losses = np.mean([losses for losses, _, _, _ in results], axis=0)
-    np.testing.assert_allclose(losses, alone, rtol=1e-5)
-    for _, collectives, warnings, _ in results:
+    np.testing.assert_allclose(np.mean([r.losses for r in results], axis=0), losses, rtol=1e-5)
+    for found in results:
         # Monitored steps are 1, 2 and 4; the others make none.
-        assert collectives == [2, 2, 0, 2]
-        assert warnings == []
+        assert found.collectives == [2, 2, 0, 2]
+        assert found.warnings == []
     with torchvitals.open_run(tmp_path / "run") as spread, torchvitals.open_run(path) as whole:
         assert spread.steps("gradient").tolist() == [1, 2, STEPS]
         compare(spread, whole)
-
-
-def unclipped(folder):
-    kept = t.nn.utils.clip_grad_norm_
-    try:
-        t.nn.utils.clip_grad_norm_ = lambda *_: None
-        losses = train(0, folder / "alone", 1, None, WATCH)[0]
-    finally:
-        t.nn.utils.clip_grad_norm_ = kept
-    return losses, folder / "alone" / "run"
 
 
 def compare(spread, whole):
@@ -90,14 +75,3 @@ def compare(spread, whole):
         assert found.sum() == wanted.sum(), (kind, site)
         moved = np.abs(found.astype(int) - wanted.astype(int)).sum() / 2
         assert moved <= max(1, 0.02 * wanted.sum()), (kind, site)
-
-
-@pytest.mark.parametrize(("way", "world_size"), [("ddp", 2), ("fsdp2", 2), ("tensor_parallel", 2)])
-def test_training_is_the_same_with_and_without(tmp_path, way, world_size):
-    with_it = run(world_size, train, tmp_path, world_size, way, {**WATCH, "updates": "sampled"})
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    without = run(world_size, train, bare, world_size, way, None)
-    for rank in range(world_size):
-        assert with_it[rank][0] == without[rank][0]
-        assert with_it[rank][3] == without[rank][3], "hooks are left behind"

@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import distributed as dist
@@ -16,6 +17,13 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 
 import torchvitals
+from tests.monitor.device import FakeDevice
+from tests.situations.hooks import hooks_of
+from tests.situations.reads import Reads
+from torchvitals.monitor import device_clock
+
+UNCLIPPED = {"tensor_parallel", "fsdp2_and_tensor_parallel", "unclipped"}
+"""Ways whose pieces torch can't take one norm of."""
 
 STEPS, BATCH = 4, 12
 """A batch that 1, 2 and 4 ranks share evenly."""
@@ -116,39 +124,93 @@ def data_part(way, rank, world_size):
     return rank, world_size
 
 
-def train(rank, folder, world_size, way, watch):
-    """Train and return the losses, collectives of the monitor and warnings."""
+@dataclass
+class Result:
+    """What a rank's training was like."""
+
+    losses: list
+    collectives: list
+    """Of the monitor, in each step."""
+    warnings: list
+    hooks: list
+    """What the model and the optimizer carry at the end."""
+    reads: list = ()
+    num_copies: int = 0
+
+
+def train(rank, folder, world_size, way, watch, device=None):
+    """Four steps; a `device` works one step behind."""
     heard = Heard()
+    model, optimizer, monitor = start(folder, world_size, way, watch)
+    part, parts = (0, 1) if way is None else data_part(way, rank, world_size)
+    counts = Collectives(monitor)
+    losses = []
+    with device or nullcontext():
+        for step in range(1, STEPS + 1):
+            x, y = batch_of(step, part, parts)
+            loss = (model(x) - y).square().mean()
+            loss.backward()
+            if way not in UNCLIPPED:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            counts.end_step()
+            if device is not None:
+                device.end_step()
+    return end(model, optimizer, monitor, losses, counts, heard)
+
+
+def start(folder, world_size, way, watch):
+    """Model, optimizer and monitor, if any."""
     torch.manual_seed(0)
-    model = Net(unused=way == "ddp_unused")
-    if way is not None:
+    model = Net(unused=way in {"ddp_unused", "unused"})
+    if way in WAYS:
         model = WAYS[way](model, world_size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
-    part, parts = (0, 1) if way is None else data_part(way, rank, world_size)
     monitor = None
     if watch is not None:
         monitor = torchvitals.watch(model, optimizer, run=folder / "run", machine=False, **watch)
-    counts = Collectives(monitor)
-    losses = []
-    for step in range(1, STEPS + 1):
-        x, y = batch_of(step, part, parts)
-        loss = (model(x) - y).square().mean()
-        loss.backward()
-        if way not in {"tensor_parallel", "fsdp2_and_tensor_parallel"}:
-            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-        counts.end_step()
+    return model, optimizer, monitor
+
+
+def end(model, optimizer, monitor, losses, counts, heard):
+    """Close everything."""
     if monitor is not None:
         monitor.close()
-    hooks = sum(
-        len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks)
-        for m in model.modules()
-    )
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    return losses, counts.per_step, heard.texts, hooks
+    hooks = hooks_of(model, optimizer)
+    return Result(losses, counts.per_step, heard.texts, hooks)
+
+
+class Behind(FakeDevice):
+    """Holds all measurements, does its work one step late, and sees who reads tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads = Reads()
+        self._asked = 0
+
+    def __enter__(self):
+        self.reads.__enter__()
+
+    def __exit__(self, *_):
+        self.reads.__exit__()
+        self.turn()
+        self.runs = True
+
+    def end_step(self):
+        """What was asked of it in the step before is done."""
+        self.turn(self._asked - self.done)
+        self._asked = len(self.work)
+
+
+def on_device(rank, folder, training, world_size, way, watch):
+    """Any of the trainings; waiting for anything of the step under way ends in an error."""
+    device = Behind()
+    device_clock.this_clock = lambda: device
+    result = training(rank, folder, world_size, way, watch, device)
+    result.reads, result.num_copies = device.reads.places, device.num_copies
+    return result
 
 
 class Collectives:
@@ -204,32 +266,24 @@ def micro_batches(step, part, parts):
         yield x[own], y[own]
 
 
-def train_accumulated(rank, folder, world_size, way, watch):
+def train_accumulated(rank, folder, world_size, way, watch, device=None):
     """As `train`, with several backward passes a step; DDP talks in the last one only."""
     heard = Heard()
-    torch.manual_seed(0)
-    model = Net()
-    if way is not None:
-        model = WAYS[way](model, world_size)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    model, optimizer, monitor = start(folder, world_size, way, watch)
     part, parts = (0, 1) if way is None else (rank, world_size)
-    monitor = None
-    if watch is not None:
-        monitor = torchvitals.watch(model, optimizer, run=folder / "run", machine=False, **watch)
     counts = Collectives(monitor)
     losses = []
-    for step, num in enumerate(GROUPS, start=1):
-        for number, (x, y) in enumerate(micro_batches(step, part, parts), start=1):
-            quiet = way is not None and number < num
-            with model.no_sync() if quiet else nullcontext():
-                loss = (model(x) - y).square().mean() / num
-                loss.backward()
-            losses.append(loss.item())
-        optimizer.step()
-        optimizer.zero_grad()
-        counts.end_step()
-    if monitor is not None:
-        monitor.close()
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    return losses, counts.per_step, heard.texts
+    with device or nullcontext():
+        for step, num in enumerate(GROUPS, start=1):
+            for number, (x, y) in enumerate(micro_batches(step, part, parts), start=1):
+                quiet = way is not None and number < num
+                with model.no_sync() if quiet else nullcontext():
+                    loss = (model(x) - y).square().mean() / num
+                    loss.backward()
+                losses.append(loss.item())
+            optimizer.step()
+            optimizer.zero_grad()
+            counts.end_step()
+            if device is not None:
+                device.end_step()
+    return end(model, optimizer, monitor, losses, counts, heard)

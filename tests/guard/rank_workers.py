@@ -68,7 +68,6 @@ def one_rank_has_a_bad_batch(rank, _folder, kind):
         "weights": [p.detach().numpy().tobytes() for p in training.model.parameters()],
     }
     guard.detach()
-    dist.destroy_process_group()
     return found
 
 
@@ -87,7 +86,6 @@ def one_rank_has_a_bad_loss(rank, _folder):
     culprits = guard.verdicts[-1].culprits
     guard.detach()
     weights = [p.detach().numpy().tobytes() for p in training.model.parameters()]
-    dist.destroy_process_group()
     return skipped, culprits, weights
 
 
@@ -105,7 +103,6 @@ def losses_differ(rank, _folder):
     note = guard.verdicts[-1].note if guard.verdicts else ""
     guard.detach()
     weights = [p.detach().numpy().tobytes() for p in training.model.parameters()]
-    dist.destroy_process_group()
     return steps, note, weights
 
 
@@ -143,7 +140,6 @@ def sharded(rank, _folder, shape, rule):
         for ours, theirs in zip(whole.model.parameters(), training.model.parameters(), strict=True):
             ours.data.copy_(theirs.full_tensor())
     guard.detach()
-    dist.destroy_process_group()
     return norms, expected, skipped, clips
 
 
@@ -178,7 +174,6 @@ def split_layers(rank, _folder, way, world_size):
             full = theirs.full_tensor() if hasattr(theirs, "full_tensor") else theirs
             ours.data.copy_(full)
     guard.detach()
-    dist.destroy_process_group()
     return norms, expected, skipped
 
 
@@ -205,7 +200,6 @@ def sharded_rollback(rank, _folder):
     now = [p.full_tensor() for p in training.model.parameters()]
     equal = all(torch.equal(a, b) for a, b in zip(now, kept[batch + 1 - back], strict=True))
     guard.detach()
-    dist.destroy_process_group()
     return batch, back, equal
 
 

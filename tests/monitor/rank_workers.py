@@ -2,6 +2,7 @@
 
 import contextlib
 import faulthandler
+import gc
 import logging
 import os
 import pickle
@@ -91,6 +92,12 @@ def _rank(rank, world_size, worker, folder, meeting, args):
         file = folder / f"writing-{rank}"
         file.write_bytes(pickle.dumps(result))
         file.rename(folder / f"rank-{rank}")
+        # After the worker's models are gone: what DDP holds of a group must not be the last of it.
+        # torch then waits for the group's threads without letting go of the interpreter, which
+        # they may need to end.
+        gc.collect()
+        if dist.is_initialized():
+            dist.destroy_process_group()
         faulthandler.unregister(signal.SIGUSR1)
 
 
@@ -129,7 +136,6 @@ def sums_of_shards(rank, _folder, seeds):
         numbers = ranks.gather({"rank": rank, "memory": float("inf") if rank else float("nan")})
         results.append((by_label, scalars, numbers))
     ranks.close()
-    dist.destroy_process_group()
     return ranks.is_writer, results
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import torchvitals
-from torchvitals.monitor import recorder, ring
+from torchvitals.monitor import device_clock, ring
 from torchvitals.monitor.ring import Crossing, Ring
 from torchvitals.stats.backend import Bins, Measured
 
@@ -168,7 +168,7 @@ def train(tmp_path, device, steps=6):
 def test_a_run_that_crossed_a_device_is_the_same_run(tmp_path, monkeypatch, lags):
     plain = train(tmp_path / "plain", None)
     device = FakeDevice(runs=not lags)
-    monkeypatch.setattr(recorder, "this_clock", lambda: device)
+    monkeypatch.setattr(device_clock, "this_clock", lambda: device)
     crossed = train(tmp_path / "crossed", device)
     assert torch.equal(torch.stack(plain), torch.stack(crossed))
     assert device.num_copies >= 6

@@ -7,6 +7,7 @@ from torch import nn
 
 import torchvitals
 from torchvitals.monitor import changes
+from torchvitals.record import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -211,17 +212,40 @@ def test_weights_loaded_or_moved_mid_run_are_followed(tmp_path):
         )
 
 
-def test_a_model_on_meta_says_when_to_call(tmp_path):
+def test_a_model_on_meta_is_watched_once_it_has_numbers(tmp_path):
     with torch.device("meta"):
         model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match=r"0\.weight is on the meta device .* Materialise"):
+        torchvitals.watch(model, optimizer, run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
     model.to_empty(device="cpu")
     for parameter in model.parameters():
         nn.init.normal_(parameter)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1):
-        step(model, optimizer)
-    with torchvitals.open_run(tmp_path / "run") as history:
-        assert history.series("gradient/0.weight/norm").values[0] > 0
+    check_gradients(tmp_path / "run", model, optimizer)
+
+
+def test_lazy_modules_are_watched_once_they_have_shapes(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match=r"0\.weight .* lazy module .* Call the model once"):
+        torchvitals.watch(model, optimizer, run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    model(torch.randn(6, 4))
+    check_gradients(tmp_path / "run", model, optimizer)
+
+
+def check_gradients(path, model, optimizer):
+    with torchvitals.watch(model, optimizer, run=path, every=1):
+        model(torch.randn(6, 4)).square().mean().backward()
+        wanted = {name: float(p.grad.double().norm()) for name, p in model.named_parameters()}
+        optimizer.step()
+    with torchvitals.open_run(path) as history:
+        for name, norm in wanted.items():
+            found = history.series(f"gradient/{name}/norm").values
+            assert found.tolist() == pytest.approx([norm], rel=1e-5)
 
 
 def test_lora_of_peft_is_watched(tmp_path):

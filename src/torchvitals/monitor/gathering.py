@@ -54,6 +54,10 @@ class Gathering:
         self.stops = False
         """Whether the writer asked all ranks to end the training."""
 
+    def alone(self, parts: Sequence[Part]) -> list[Part]:
+        """What this rank can tell without the others."""
+        return _without_shards(parts)
+
     def exchange(
         self,
         parts: Sequence[Part],
@@ -180,7 +184,8 @@ class Gathering:
                 if self._once:
                     again = twins(block, counted)
                     names = probe.names(raw.num_sites)
-                    self._twins[rank] = {names[line] for line in block.lines[again]}
+                    if len(block.lines):  # at the end histograms come without a step
+                        self._twins[rank] = {names[line] for line in block.lines[again]}
                     block = block.without(again)
                     counted.append(block)
                 absorb(found, block)

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from torchvitals.monitor.gathering import Gathering
+from torchvitals.monitor.lag import Lag, Measured
 from torchvitals.monitor.noting import Noting
 from torchvitals.monitor.plugged import Plugged, ask
 from torchvitals.monitor.recorder import Columns, Histograms, Logged, Packet
@@ -34,6 +35,7 @@ class Handing(Noting):
     _columns: Columns
     _gathering: Gathering | None
     _histograms_at: float
+    _lag: Lag
     _looking: Looking
     _machine: MachineSampler | None
     _plugged: Plugged
@@ -75,26 +77,32 @@ class Handing(Noting):
 
     def _gather(self, gathering: Gathering, packet: Packet | None) -> Packet | None:
         """Bring what all ranks measured together; None on those that don't write."""
-        now = time.time()
-        bins = self._take_bins() if gathering.wants_bins else None
-        step = self._steps.current
-        checks = self._replicas.due(step)
+        now, step = time.time(), self._steps.current
+        bins = None
+        if gathering.wants_bins:
+            bins, self._histograms_at = self._take_bins(), now
+        measured = Measured(step, now, packet, self._rank_numbers(), bins, self._replicas.due(step))
+        due = self._lag.pass_on(measured)
+        return None if due is None else self._exchange(gathering, due)
+
+    def _exchange(self, gathering: Gathering, measured: Measured) -> Packet | None:
+        """One monitored step of all ranks. A collective."""
+        checks = measured.checks
         found = gathering.exchange(
-            packet.parts if packet is not None else [],
-            self._rank_numbers(),
-            bins,
-            bins_next=now - self._histograms_at >= HISTOGRAMS_S,
+            measured.parts,
+            measured.numbers,
+            measured.bins,
+            bins_next=time.time() - self._histograms_at >= HISTOGRAMS_S,
             stop=self._stop_reason is not None,
-            checks=checks,
+            checks=None if checks is None else checks.read(),
         )
-        if bins is not None:
-            self._histograms_at = now
         if not self._ranks.is_writer:
             return None
+        step, now = measured.step, measured.time
         if checks is not None and found.complete:
             self._note_replicas(step, found.drifted)
-        if bins and found.complete:
-            self._recorder.put(Histograms(step, now, bins))
+        if measured.bins and found.complete:
+            self._recorder.put(Histograms(step, now, measured.bins))
         keys = {
             Key("rank", str(rank), stat): number
             for rank, numbers in enumerate(found.numbers)
@@ -102,9 +110,20 @@ class Handing(Noting):
         }
         if keys:
             self._recorder.put(Logged(step, now, keys))
-        if packet is not None:
-            packet.parts = found.parts
-        return packet
+        if measured.packet is not None:
+            measured.packet.parts = found.parts
+        return measured.packet
+
+    def _close_lag(self, gathering: Gathering, *, together: bool) -> None:
+        """What is still under way at the end; alone if the others don't come here."""
+        for measured in self._lag.rest():
+            packet = measured.packet
+            if together:
+                packet = self._exchange(gathering, measured)
+            elif packet is not None:
+                packet.parts = gathering.alone(packet.parts)
+            if packet is not None and self._ranks.is_writer:
+                self._recorder.put(packet)
 
     def _hand_over_metrics(self) -> None:
         with self._wall.around("metrics"):
@@ -139,7 +158,10 @@ class Handing(Noting):
         gathering = self._gathering
         if gathering is None:
             self._hand_over_histograms(time.time())
-        elif status == "finished" and self._ranks.complete:
+            return
+        together = status == "finished" and self._ranks.complete
+        self._close_lag(gathering, together=together)
+        if together:
             bins = self._take_bins()
             parts = [(name, probe, probe.take()) for name, probe in self._probes.in_order()]
             found = gathering.exchange(parts, {}, bins)

@@ -34,6 +34,7 @@ from torchvitals.guard import Guard
 from torchvitals.monitor.changes import Changes
 from torchvitals.monitor.gathering import Gathering
 from torchvitals.monitor.handing import HISTOGRAMS_S, Handing
+from torchvitals.monitor.lag import Lag
 from torchvitals.monitor.logbook import Logbook
 from torchvitals.monitor.looking import Looking
 from torchvitals.monitor.pace import Pace
@@ -42,6 +43,7 @@ from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
 from torchvitals.monitor.recorder import Columns, Recorder
 from torchvitals.monitor.replicas import Replicas
+from torchvitals.monitor.ring import this_ring
 from torchvitals.monitor.steps import Steps
 from torchvitals.monitor.wall import Wall
 from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER
@@ -120,8 +122,10 @@ class Monitor(Handing):
         self._probes = make_probes(self._wall.failed, self.note_not_seen)
         self._ranks = ranks
         self._gathering: Gathering | None = None
+        self._lag = Lag(None)
         if ranks.world_size > 1:
             self._gathering = Gathering(ranks, named_parameters.values(), names)
+            self._lag = Lag.agreed(ranks, this_ring())
         self._replicas = Replicas(named_parameters, replicas_every, models)
         self._plugged = Plugged({})
         self._looking = Looking(backend, looks=lambda: self._active, on_trouble=self._note_trouble)
@@ -499,7 +503,7 @@ class Monitor(Handing):
             packet = self._gather(self._gathering, packet)
         if packet is not None:
             self._recorder.put(packet)
-            self._last_measured = step
+            self._last_measured = packet.step
             with self._wall.around("changes"):
                 self._look_for_changes()
             if self._gathering is None and packet.time - self._histograms_at >= HISTOGRAMS_S:

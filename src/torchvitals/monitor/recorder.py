@@ -21,8 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from torchvitals.monitor.device_clock import this_clock
-from torchvitals.monitor.ring import Crossing, Ring
+from torchvitals.monitor.ring import Crossing, this_ring
 from torchvitals.monitor.scalars import ScalarBook
 from torchvitals.monitor.summary import HEADER as SUMMARY
 from torchvitals.monitor.summary import summarize
@@ -141,8 +140,7 @@ class Recorder:
         self._wall = wall
         self._num_parameters = num_parameters
         self._queue: SimpleQueue[Item | Crossing[Any] | Callable[[], None]] = SimpleQueue()
-        clock = this_clock()
-        self._ring = None if clock is None else Ring(clock)
+        self._ring = this_ring()
         self._waiting: list[Packet] = []
         self._book = ScalarBook()
         self._headers: dict[tuple[int, ...], tuple[tuple[Any, ...], tuple[Any, ...]]] = {}

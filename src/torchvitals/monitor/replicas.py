@@ -22,6 +22,23 @@ Checksums = dict[str, tuple[str, int]]
 """Parameter → (which piece of it, checksum)."""
 
 
+@dataclass(slots=True)
+class Checks:
+    """Checksums that may still be on a device."""
+
+    pieces: dict[str, str]
+    sums: list[Tensor]
+
+    def read(self) -> Checksums:
+        """Waits for the device, once if it is one."""
+        if len({one.device for one in self.sums}) == 1:
+            values = torch.stack(self.sums).tolist()
+        else:
+            values = [int(one) for one in self.sums]
+        pairs = zip(self.pieces.items(), values, strict=True)
+        return {name: (piece, value) for (name, piece), value in pairs}
+
+
 @dataclass(frozen=True, slots=True)
 class Drift:
     """A rank whose copy of some parameters is not the others'."""
@@ -53,27 +70,24 @@ class Replicas:
         self._every = every
         self._last = -1
 
-    def due(self, step: int) -> Checksums | None:
+    def due(self, step: int) -> Checks | None:
         """The checksums, at the first step asked for after each `every` steps."""
         if not self._every or step // self._every <= self._last:
             return None
         self._last = step // self._every
-        return self.checksums()
+        return checks(self._parameters)
 
     def checksums(self) -> Checksums:
         """The checksums now."""
-        return checksums(self._parameters)
+        return checks(self._parameters).read()
 
 
-def checksums(parameters: Mapping[str, Tensor]) -> Checksums:
-    """The checksum of what lies here of each parameter. Waits for the device once."""
+def checks(parameters: Mapping[str, Tensor]) -> Checks:
+    """The checksum of what lies here of each parameter. Waits for nothing."""
     with torch.no_grad():
         sums = [_checksum(local(parameter.detach())) for parameter in parameters.values()]
-        values = torch.stack(sums).tolist() if sums else []
-    return {
-        name: (piece_of(parameter), value)
-        for (name, parameter), value in zip(parameters.items(), values, strict=True)
-    }
+    pieces = {name: piece_of(parameter) for name, parameter in parameters.items()}
+    return Checks(pieces, sums)
 
 
 def drifts(ranks: Sequence[Mapping[str, Sequence[Any]]]) -> list[Drift]:
@@ -110,6 +124,6 @@ def piece_of(parameter: Tensor) -> str:
 def _checksum(tensor: Tensor) -> Tensor:
     dense = tensor.contiguous()
     if not dense.numel():
-        return torch.zeros((), dtype=torch.int64)
+        return torch.zeros((), dtype=torch.int64, device=tensor.device)
     words = dense.reshape(-1).view(_WORDS.get(dense.element_size(), torch.uint8))
-    return words.sum(dtype=torch.int64).cpu()
+    return words.sum(dtype=torch.int64)

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from torchvitals.monitor import device_clock
 from torchvitals.monitor.device_clock import DeviceClock, Mark
 from torchvitals.stats.backend import Bins
 
@@ -86,6 +87,11 @@ class Ring:
         self.num_bytes = 0
         """Of all slots."""
 
+    @property
+    def awake(self) -> bool:
+        """Whether any tensor can be on such a device yet."""
+        return self._clock.awake()
+
     def send(self, item: T) -> T | Crossing[T]:
         """Send the item's device tensors on their way; as it is, if it has none. Never waits."""
         if not self._clock.awake():
@@ -144,6 +150,12 @@ class Ring:
             return Slot(self._clock.buffer(size))
         slot.buffer = self._clock.buffer(size)
         return slot
+
+
+def this_ring() -> Ring | None:
+    """A ring for this torch's devices, if it can have any."""
+    clock = device_clock.this_clock()
+    return None if clock is None else Ring(clock)
 
 
 def _bytes(tensor: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from torchvitals.alerts.alerts import Alerts, make_alerts
@@ -179,6 +180,7 @@ def watch(
     tree = Tree(models)
     selection = Selection(include, exclude)
     Steps(every, len(optimizers))  # a wrong `every` speaks up before a folder is made
+    _check_weights(tree)
     _check_optimizers(tree, optimizers)
     guarding = _guard(guard, optimizers)
 
@@ -390,6 +392,23 @@ def _guard(guard: Guard | str | bool | None, optimizers: Sequence[Optimizer]) ->
 
 def _iterable(value: Any) -> Iterable[Any]:
     return value if isinstance(value, Iterable) else [value]
+
+
+def _check_weights(tree: Tree) -> None:
+    """Parameters without numbers are replaced later by others: watched now, they'd be lost."""
+    lazy = [site.name for site in tree.parameters if is_lazy(site.parameter)]
+    if lazy:
+        raise ConfigError(
+            f"{lazy[0]} is a parameter of a lazy module and has no shape yet. Call the model once "
+            "with a batch, then make the optimizer and call watch()"
+        )
+    meta = [site.name for site in tree.parameters if site.parameter.is_meta]
+    if meta:
+        raise ConfigError(
+            f"{meta[0]} is on the meta device and has no numbers yet. Materialise the model "
+            "(to_empty and its initialisation, or load_state_dict with assign=True), then make "
+            "the optimizer and call watch()"
+        )
 
 
 def _check_optimizers(tree: Tree, optimizers: Sequence[Optimizer]) -> None:
