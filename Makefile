@@ -33,7 +33,8 @@ demo: $(RUNTIME) $(PAGE)  ## train a small model with a fault, name it, train ag
 page: $(PAGE)  ## build the page (web/) into the package, with Node from PyPI
 
 test: lint $(DEV) $(PAGE) browser  ## what the CI runs: lint, tests, documentation
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	@# Not the files with the fewest tests last: these are the longest, and one process would wait.
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40
 	@$(MAKE) --no-print-directory docs
 
 test-distributed: $(DEV)  ## the tests with several processes alone

@@ -20,6 +20,14 @@ from torchvitals.monitor.ranks import Ranks
 PATIENCE_S = 180
 """For ranks that work: far more than they need, a busy machine is slow, not wrong."""
 
+PRELOADED = [
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "torch._dynamo",
+    "torchvitals.monitor.watch",
+]
+"""What ranks import, imported once: it takes longer than most of what they are started for."""
+
 MEETING_S = 60
 """For gloo to connect the ranks. That is none of our code: when it fails, they meet once more."""
 
@@ -50,7 +58,7 @@ def _start(world_size, worker, folder, meeting, args):
     """The ranks at work, or None when they did not find each other."""
     # A server that has imported torch once: a rank starts in milliseconds, not in seconds.
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed", "torchvitals.monitor.ranks"])
+    context.set_forkserver_preload(PRELOADED)
     processes = [
         context.Process(target=_rank, args=(rank, world_size, worker, folder, meeting, args))
         for rank in range(world_size)
