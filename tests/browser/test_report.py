@@ -72,7 +72,7 @@ def test_every_view_is_drawn(page: Page) -> None:
 
 def test_a_finding_has_its_evidence(page: Page) -> None:
     finding = page.get_by_role("article", name="Frozen layer")
-    expect(finding).to_contain_text("their parameter group has lr 0")
+    expect(finding).to_contain_text("the parameter group has lr 0")
     chart = finding.get_by_role("img", name=re.compile(rf"update.{FAULTY}.weight.ratio.*limit"))
     expect(chart.locator("canvas")).to_be_visible()
     finding.get_by_role("button", name=re.compile(re.escape(f"{FAULTY}.bias"))).click()

@@ -25,7 +25,7 @@ def test_a_finding_opens_its_evidence(visit: Visit) -> None:
     expect(item).to_contain_text(FROZEN)
     item.click()
     finding = page.get_by_role("article", name="Frozen layer")
-    for text in (stored["explanation"], stored["fix"], "their parameter group has lr 0", "90 %"):
+    for text in (stored["explanation"], stored["fix"], "the parameter group has lr 0", "90 %"):
         expect(finding).to_contain_text(text)
     # The series, with the limit and the step, is there as a chart.
     chart = finding.get_by_role("img", name=re.compile(rf"update.{FROZEN}.ratio.*limit 10⁻¹²"))

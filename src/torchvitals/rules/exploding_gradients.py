@@ -112,7 +112,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         evidence=told,
         explanation=(
             f"The gradient norm is {num(now)} ({num(start)} at the start)"
-            + (f"; most of it comes from {places(sites[:1])}" if sites else "")
+            + (f"; {_whence(shares)} {places(sites[:1])}" if sites else "")
             + (", a bare parameter: everything behind it sees its scale." if bare else ".")
         ),
         causes=[
@@ -163,6 +163,10 @@ def origins(run: Run) -> list[str]:
     first = min(large, key=run.model.depth)
     rest = sorted((s for s in norms if s != first), key=lambda s: -norms[s])
     return [first, *[site for site in rest if norms[site] >= 0.1 * max(norms.values())]]
+
+
+def _whence(share_of_origin: float) -> str:
+    return "most of it comes from" if share_of_origin >= 0.5 else "it begins at"
 
 
 def _shares(run: Run, sites: list[str]) -> float:

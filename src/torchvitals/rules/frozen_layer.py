@@ -61,7 +61,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
     change: dict[str, object]
     if zero:
         why, fix = (
-            "their parameter group has learning rate 0",
+            "the parameter group has learning rate 0",
             (
                 f"give the group of {places(zero)} the learning rate of the others: "
                 f"lr from 0 to {num(peak)}"
@@ -70,7 +70,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         change = {"lr": {"from": 0.0, "to": peak, "parameters": zero[:20]}}
     elif pushed:
         why, fix = (
-            "they get gradients, but the step changes nothing",
+            "gradients arrive, but the step changes nothing",
             (
                 f"look at what happens to {places(sites)} after optimizer.step(): something "
                 "writes the "
@@ -80,7 +80,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         change = {"unfreeze": sites[:20]}
     else:
         why, fix = (
-            "their gradient is zero",
+            "the gradient is zero",
             (
                 f"find out why no gradient reaches {places(sites)}: dead units behind them, a "
                 "mask, or "
@@ -112,13 +112,13 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
         explanation=f"{places(sites)} did not change for {patience} checks: {why}.",
         causes=[
             cause(
-                "their parameter group has lr 0",
+                "the parameter group has lr 0",
                 "[g['lr'] for g in optimizer.param_groups] has a 0",
                 0.9 if zero else 0.1,
             ),
             cause(
-                "no gradient reaches them",
-                "the gradient norm of these parameters is 0",
+                "no gradient arrives",
+                "the gradient norm is 0",
                 0.8 if not pushed and not zero else 0.1,
             ),
             cause(
