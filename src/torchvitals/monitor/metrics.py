@@ -58,9 +58,11 @@ class Statistics:
     functions: list[Function]
     names: list[list[str]]
     """For each function, what its metrics are called."""
+    sites: tuple[str, ...]
+    _keys: dict[str, list[list[list[str]]]]
 
     @classmethod
-    def of(cls, wanted: list[list[Metric]]) -> Statistics | None:
+    def of(cls, sites: tuple[str, ...], wanted: list[list[Metric]]) -> Statistics | None:
         """What these sites want, if all want the same statistics and nothing else."""
         if not wanted or any(found != wanted[0] for found in wanted):
             return None
@@ -69,7 +71,18 @@ class Statistics:
             if metric.statistic is None:
                 return None
             functions.setdefault(metric.statistic, []).append(metric.name)
-        return cls(list(functions), list(functions.values()))
+        return cls(list(functions), list(functions.values()), sites, {})
+
+    def keys(self, kind: str) -> list[list[list[str]]]:
+        """For each function and each of its metrics, what its values are logged as."""
+        # Made once: texts that are the same objects again are hashed and compared for nothing.
+        known = self._keys.get(kind)
+        if known is None:
+            known = self._keys[kind] = [
+                [[f"{kind}/{site}/{name}" for site in self.sites] for name in names]
+                for names in self.names
+            ]
+        return known
 
 
 class Metrics:
@@ -129,7 +142,7 @@ class Metrics:
         if (kind, sites) not in self._plans:
             if len(self._plans) > MAX_PLANS:
                 self._plans.clear()
-            self._plans[kind, sites] = Statistics.of([self.of(kind, site) for site in sites])
+            self._plans[kind, sites] = Statistics.of(sites, [self.of(kind, site) for site in sites])
         return self._plans[kind, sites]
 
     def any_of(self, *kinds: str) -> bool:
@@ -268,14 +281,12 @@ def run_on_all(
     tensors are to be multiplied with first (gradients that are still scaled up). `skip_means`:
     somebody else measures plain means.
     """
-    prefix = log_as or kind
     sites = tuple(site for site, _ in tensors)
     plan = metrics.statistics(kind, sites) if scale == 1.0 and not skip_means else None
     if plan is not None and all(tensor.numel() for _, tensor in tensors):
         columns = named.columns(backend, [tensor for _, tensor in tensors], plan.functions)
-        for column, names in zip(columns, plan.names, strict=True):
-            for name in names:
-                keys = [f"{prefix}/{site}/{name}" for site in sites]
+        for column, lists in zip(columns, plan.keys(log_as or kind), strict=True):
+            for keys in lists:
                 book.put(dict(zip(keys, column, strict=True)))
         return
     known: dict[str, tuple[Tensor, list[Metric]]] = {}
