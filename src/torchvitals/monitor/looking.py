@@ -35,6 +35,9 @@ class Looking:
         self.pairing = Pairing(offload=offload)
         self.parameters: dict[str, Tensor] = {}
         self.reference_parameters: dict[str, Tensor] = {}
+        self._sites: tuple[str, ...] = ()
+        self._weights: list[Tensor] = []
+        """The parameters again, in the order of their `_sites`."""
         self._backend = backend
         self._on_trouble = on_trouble
         self._looks = looks
@@ -63,6 +66,8 @@ class Looking:
             self.reference_parameters = dict(parameters)
         else:
             self.parameters = dict(parameters)
+            self._sites = tuple(parameters)
+            self._weights = self._backend.fixed(parameters.values())
 
     def forget_reference(self) -> None:
         """Compare with nothing."""
@@ -124,6 +129,7 @@ class Looking:
                 self._backend,
                 stride=0,
                 eval_mode=True,
+                plain=True,
                 on_error=failed,
                 on_compile=lambda: None,
             )
@@ -167,7 +173,7 @@ class Looking:
             return
         if not is_reference and self.metrics.of(m.ACTIVATION, name):
             m.run_on_all(
-                self.metrics, self.book, m.ACTIVATION, [(name, tensor)], self._backend,
+                self.metrics, self.book, m.ACTIVATION, (name,), (tensor,), backend=self._backend,
                 skip_means=name.partition(":out")[0] in self._mean_sites,
             )  # fmt: skip
         differences = self.metrics.of(m.ACTIVATION_DIFFERENCE, name)
@@ -180,8 +186,15 @@ class Looking:
 
     def at_parameters(self) -> None:
         """Compute the parameter metrics."""
-        named = list(self.parameters.items())
-        m.run_on_all(self.metrics, self.book, m.PARAMETER, named, self._backend)
+        if self.metrics.any_of(m.PARAMETER):
+            m.run_on_all(
+                self.metrics,
+                self.book,
+                m.PARAMETER,
+                self._sites,
+                self._weights,
+                backend=self._backend,
+            )
         if self.metrics.any_of(m.PARAMETER_DIFFERENCE):
             for name, ours, theirs in pairs_of(self.parameters, self.reference_parameters):
                 for metric in self.metrics.of(m.PARAMETER_DIFFERENCE, name):
@@ -191,8 +204,11 @@ class Looking:
         """Compute the gradient metrics, logged as that kind."""
         if not self.metrics.any_of(m.GRADIENT):
             return
-        grads = [(n, p.grad) for n, p in self.parameters.items() if p.grad is not None]
+        sites, grads = self._sites, [p.grad for p in self._weights]
+        found = [grad for grad in grads if grad is not None]
+        if len(found) < len(grads):
+            sites = tuple(s for s, g in zip(sites, grads, strict=True) if g is not None)
         m.run_on_all(
-            self.metrics, self.book, m.GRADIENT, grads, self._backend, log_as=kind,
+            self.metrics, self.book, m.GRADIENT, sites, found, backend=self._backend, log_as=kind,
             scale=1.0 / self._scaling.factor(),
         )  # fmt: skip

@@ -268,29 +268,29 @@ def run_on_all(
     metrics: Metrics,
     book: MetricBook,
     kind: str,
-    tensors: Sequence[tuple[str, Tensor]],
-    backend: Backend,
+    sites: tuple[str, ...],
+    tensors: Sequence[Tensor],
     *,
+    backend: Backend,
     log_as: str = "",
     scale: float = 1.0,
     skip_means: bool = False,
 ) -> None:
-    """The metrics of a kind on a list of named tensors.
+    """The metrics of a kind on a list of tensors and where each is.
 
     Statistics known by name take one pass over all tensors that want them. `scale`: what the
     tensors are to be multiplied with first (gradients that are still scaled up). `skip_means`:
     somebody else measures plain means.
     """
-    sites = tuple(site for site, _ in tensors)
     plan = metrics.statistics(kind, sites) if scale == 1.0 and not skip_means else None
-    if plan is not None and all(tensor.numel() for _, tensor in tensors):
-        columns = named.columns(backend, [tensor for _, tensor in tensors], plan.functions)
+    if plan is not None and all(map(Tensor.numel, tensors)):
+        columns = named.columns(backend, tensors, plan.functions)
         for column, lists in zip(columns, plan.keys(log_as or kind), strict=True):
             for keys in lists:
                 book.put(dict(zip(keys, column, strict=True)))
         return
     known: dict[str, tuple[Tensor, list[Metric]]] = {}
-    for site, tensor in tensors:
+    for site, tensor in zip(sites, tensors, strict=True):
         seen = tensor.detach()
         for metric in metrics.of(kind, site):
             if skip_means and metric.is_mean:

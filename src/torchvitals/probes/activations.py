@@ -64,6 +64,8 @@ TRIAL_ELEMENTS = 1 << 24
 
 MAX_COMPANIES = 256
 
+UNBOUNDED = (-np.inf, np.inf)
+
 _current_graph_task_id = torch._C._current_graph_task_id
 _transformed = torch._C._functorch.peek_interpreter_stack
 _version, _shape = attrgetter("_version"), attrgetter("shape")
@@ -142,6 +144,7 @@ class Activations:
         stride: int,
         eval_mode: bool = False,
         in_graph: bool = False,
+        plain: bool = False,
         on_error: Callable[[Exception], None],
         on_compile: Callable[[], None],
     ) -> None:
@@ -149,6 +152,8 @@ class Activations:
         self._whole = whole
         self._backend = backend
         self._eval_mode = eval_mode
+        self._plain = plain
+        """Only the sums are wanted: no units are counted that die or saturate."""
         self._on_error = on_error
         self._on_compile = on_compile
         self._single: dict[nn.Module, Site] = {}
@@ -276,8 +281,8 @@ class Activations:
         site = Site(
             name=name,
             line=len(self._sites),
-            ends=bounded_ends(module),
-            floor=activity_floor(module),
+            ends=UNBOUNDED if self._plain else bounded_ends(module),
+            floor=None if self._plain else activity_floor(module),
             module=module,
             alone=alone,
         )
