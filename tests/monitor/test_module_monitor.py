@@ -52,6 +52,36 @@ def test_a_monitor_dropped_in_the_middle_of_a_step_leaves_no_hook():
     assert not internals._global_forward_hooks
 
 
+@pytest.mark.parametrize("micro", [1, 3])
+@pytest.mark.parametrize("regex", [".*", r"(0|2|3)$"], ids=["all alike", "not all"])
+def test_means_are_those_of_all_calls(micro, regex):
+    """Every output once and alike is the fast way; several calls, or other metrics, are not."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5), nn.Tanh())
+    monitor = monitor_of(model)
+    monitor.add_activation_metric("mean", lambda x: x.mean(dim=-1), metric_regex=regex)
+    monitor.add_activation_metric("again", stats.mean)
+    seen = {}
+    for name, module in model.named_children():
+        module.register_forward_hook(
+            lambda _m, _i, out, name=name: seen.setdefault(name, []).append(out.detach().double())
+        )
+    for step in range(4):  # outputs wait for each other from the second or third on
+        seen.clear()
+        monitor.begin_step(step)
+        for _ in range(micro):
+            model(torch.randn(6, 8)).sum().backward()
+        monitor.end_step()
+        found = monitor.get_step_metrics()
+        for name, outputs in seen.items():
+            wanted = pytest.approx(float(torch.cat(outputs).mean()), rel=1e-5, abs=1e-7)
+            assert found[f"activation/{name}/again"] == wanted
+            has_it = regex == ".*" or name != "1"
+            assert (f"activation/{name}/mean" in found) is has_it
+            if has_it:
+                assert found[f"activation/{name}/mean"] == wanted
+
+
 def test_the_example_of_the_readme(tmp_path):
     model = make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -61,6 +61,14 @@ def test_derived_statistics_follow_their_formulas():
     assert got["zero_frac"] == got["num_nan"] == 0
 
 
+def test_single_columns_are_those_of_the_whole_table():
+    lists = ([3.0, np.nan, -4.0, np.inf], [np.nan, -np.inf], [0.0], [1e-30, 7.5])
+    sums = np.concatenate([measured(values).sums for values in lists])
+    table = dict(zip(s.STATS, s.derive(sums).T, strict=True))
+    np.testing.assert_array_equal(s.norms(sums), table["norm"])
+    np.testing.assert_array_equal(s.means(sums), table["mean"])
+
+
 def test_no_finite_element_gives_nan_not_zero():
     derived = s.derive(measured([np.nan, np.inf]).sums)[0]
     got = dict(zip(s.STATS, derived, strict=True))

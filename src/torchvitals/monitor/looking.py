@@ -8,13 +8,12 @@ from weakref import finalize, ref
 from torch import Tensor, nn
 
 from torchvitals.monitor import metrics as m
+from torchvitals.monitor.means import Means
 from torchvitals.monitor.outputs import Outputs
 from torchvitals.monitor.reference import Pairing, alike, pairs_of
 from torchvitals.monitor.scaling import Scaling
 from torchvitals.probes.activations import Activations
-from torchvitals.probes.probe import Notes
 from torchvitals.probes.tree import ModuleSite
-from torchvitals.record import Key, is_missing
 from torchvitals.stats.backend import Backend
 
 
@@ -44,11 +43,9 @@ class Looking:
         """Whether what happens now is looked at."""
         self._scaling = Scaling()
         self._modules: dict[nn.Module, str] = {}
-        self._means: Activations | None = None
+        self._means: Means | None = None
         """Measures the outputs whose mean is wanted, many at once."""
         self._mean_sites: set[str] = set()
-        self._mean_header: tuple[Key, ...] = ()
-        self._mean_columns: list[tuple[int, str]] = []
         self._other_outputs = True
 
     def watch(
@@ -85,14 +82,14 @@ class Looking:
     def resume(self) -> None:
         """Look, after looking away."""
         if self._means is not None:
-            self._means.open()
+            self._means.probe.open()
         if self._other_outputs:
             self.outputs.open()
 
     def pause(self) -> None:
         """Look away."""
         if self._means is not None:
-            self._means.close()
+            self._means.probe.close()
         self.outputs.close()
 
     def finish(self) -> dict[str, float]:
@@ -100,7 +97,7 @@ class Looking:
         self.pause()
         self.pairing.clear()
         found = self.book.finish()
-        return found if self._means is None else {**self._means_found(self._means), **found}
+        return found if self._means is None else {**self._means.finish(), **found}
 
     def close(self) -> None:
         """Look no more."""
@@ -114,7 +111,7 @@ class Looking:
         means = {site for site, found in wanted.items() if any(x.is_mean for x in found)}
         # Sites of tuples have names of their own, known when they are seen: their metrics too.
         self._other_outputs = not self.metrics.only_means()
-        self._means, self._mean_sites, self._mean_header = None, means, ()
+        self._means, self._mean_sites = None, means
         if means:
             me = ref(self)
 
@@ -123,7 +120,7 @@ class Looking:
                 if looking is not None:
                     looking._means_failed(error)
 
-            self._means = Activations(
+            probe = Activations(
                 [ModuleSite(n, x, 0, (), ()) for x, n in self._modules.items() if n in means],
                 set(),
                 self._backend,
@@ -134,30 +131,12 @@ class Looking:
                 on_compile=lambda: None,
             )
             # A monitor that is dropped in the middle of a step takes its hook with it.
-            finalize(self, self._means.close)
+            finalize(self, probe.close)
+            self._means = Means(probe, self.metrics)
 
     def _means_failed(self, error: Exception) -> None:
         self._means, self._mean_sites, self._other_outputs = None, set(), True
         self._on_trouble(f"means of activations could not be measured: {error}")
-
-    def _means_found(self, probe: Activations) -> dict[str, float]:
-        raw = probe.take()
-        if not raw.parts:
-            return {}
-        values = probe.values([raw], Notes.of(1, 0))[0]
-        if self._mean_header is not probe.header:
-            self._mean_header = probe.header
-            self._mean_columns = [
-                (place, f"{m.ACTIVATION}/{key.site}/{metric.name}")
-                for place, key in enumerate(probe.header)
-                if key.stat == "mean"
-                for metric in self.metrics.of(m.ACTIVATION, key.site)
-                if metric.is_mean
-            ]
-        places = [place for place, _ in self._mean_columns]
-        found = values[places]
-        pairs = zip(self._mean_columns, found.tolist(), is_missing(found).tolist(), strict=True)
-        return {name: value for (_, name), value, missing in pairs if not missing}
 
     def see_by_hand(self, name: str, tensor: Tensor, is_reference: bool) -> None:
         """Somebody says that this was put out."""

@@ -11,6 +11,7 @@ from types import FunctionType
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from torchvitals.stats import sums as s
@@ -116,11 +117,21 @@ SPELLINGS: tuple[tuple[Callable[..., object], Callable[..., object]], ...] = (
 _SPELLED = {_spelling(function): statistic for function, statistic in SPELLINGS}
 
 
+ALONE: dict[Callable[..., object], Callable[[s.Sums], NDArray[np.float64]]] = {
+    norm: s.norms,
+    mean: s.means,
+}
+"""Those that most people ask for, without the work for all others."""
+
+
 def columns(
     backend: Backend, tensors: Sequence[Tensor], functions: Sequence[Callable[..., object]]
 ) -> list[list[float]]:
     """Each function's values of all tensors, from one pass over them."""
-    derived = s.derive(backend.measure(tensors).host().sums)
+    sums = backend.measure(tensors).host().sums
+    if all(function in ALONE for function in functions):
+        return [ALONE[function](sums).tolist() for function in functions]
+    derived = s.derive(sums)
     low, high = derived[:, s.STATS.index("min")], derived[:, s.STATS.index("max")]
     return [
         (np.maximum(-low, high) if function is absmax else derived[:, PLACES[function]]).tolist()

@@ -72,6 +72,19 @@ def finite_sumsq(sums: Sums) -> NDArray[np.float64]:
     return np.where(finite > 0, sums[..., SUMSQ], np.nan)
 
 
+def norms(sums: Sums) -> NDArray[np.float64]:
+    """The column `norm` of `derive`, where nothing else is wanted."""
+    return np.sqrt(finite_sumsq(sums))
+
+
+def means(sums: Sums) -> NDArray[np.float64]:
+    """The column `mean` of `derive`, where nothing else is wanted."""
+    finite = sums[..., COUNT] - sums[..., NAN] - sums[..., POSINF] - sums[..., NEGINF]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found: NDArray[np.float64] = sums[..., SUM] / finite
+    return found
+
+
 def derive(sums: Sums) -> NDArray[np.float64]:
     """The columns of `STATS` for each line of sums.
 
