@@ -56,7 +56,7 @@ bench: $(PEERS)  ## measure the kernel, the store and the overhead beside its pe
 	$(BIN)/python bench/dashboard.py
 
 bench-faults: $(DEV)  ## train the zoo of injected faults, diagnose and score it (an hour; resumes)
-	$(BIN)/python bench/diagnosis.py --split test --replay --rerun-fixes
+	$(BIN)/python bench/faults --split test --replay --rerun-fixes
 
 docs: $(DEV)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-import diagnosis
-from diagnosis import Place, chosen, harms, recommended, rerun_fixes, show_score, show_table, train
+from faults import fixes, places
+from faults.fixes import recommended, rerun_fixes
+from faults.judging import harms
+from faults.places import Place, chosen, train
+from faults.pool import pooled
+from faults.tables import show_score, show_table
 from torchvitals.record.finding import Finding, Severity
 from torchvitals.testing import CASES, run_case
 from torchvitals.testing.scoring import judge, score
@@ -23,7 +29,7 @@ def finding(name: str, **more: object) -> Finding:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "run_case", functools.partial(run_case, steps=20))
+    monkeypatch.setattr(places, "run_case", functools.partial(run_case, steps=20))
 
 
 def test_a_case_comes_with_its_clean_one() -> None:
@@ -79,7 +85,7 @@ def test_a_right_change_repairs_and_a_wrong_one_does_not(tmp_path: Path, short: 
         # In this process: the patched length must be seen.
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                diagnosis,
+                fixes,
                 "pooled",
                 lambda _jobs, _what, function, tasks: ((t, function(*t)) for t in tasks),
             )
@@ -100,3 +106,25 @@ def test_the_table_shows_faults_and_alarms(capsys: pytest.CaptureFixture[str]) -
     assert "plateau 1" in printed
     assert "tune: 1 sick runs, 1 healthy ones" in printed
     assert "alarms_on_healthy     1.000   (goal <= 0.1)  MISSED" in printed
+
+
+def test_tasks_are_told_one_by_one_and_failures_too(capfd: pytest.CaptureFixture[str]) -> None:
+    good, bad = Place(Path(), "clean-M", 0), Place(Path(), "no-such-case", 1)
+    found = dict(pooled(2, "looked at", harms_of, [(good,), (bad,)]))
+    assert found == {(good,): "clean-M"}
+    out, err = capfd.readouterr()
+    assert "/2]  looked at clean-M seed 0\n" in out
+    assert "looked at no-such-case seed 1 FAILED: KeyError('no-such-case')" in out
+    assert err == "1 of 2 failed.\n"
+
+
+def harms_of(place: Place) -> str:
+    return CASES[place.case].key
+
+
+def test_the_folder_is_a_program() -> None:
+    folder = Path(__file__).parents[2] / "bench" / "faults"
+    done = subprocess.run(
+        [sys.executable, folder, "--list"], capture_output=True, text=True, check=True
+    )
+    assert "14-model-swapped-M" in done.stdout

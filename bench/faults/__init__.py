@@ -1,0 +1,1 @@
+"""The benchmark of injected faults. Begin with program.py."""
