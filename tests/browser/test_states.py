@@ -77,6 +77,17 @@ def test_a_run_without_findings_says_so(visit: Visit) -> None:
     expect(visit.page.locator("main")).to_contain_text("All checks passed so far")
 
 
+@pytest.mark.parametrize(("severity", "title"), [
+    ("warning", "1 thing wrong in gpt-frozen"), ("info", "Nothing wrong in gpt-frozen, 1 note"),
+])  # fmt: skip
+def test_a_note_is_nothing_wrong(visit: Visit, severity: str, title: str) -> None:
+    answer = visit.server.ask(f"runs/{visit.server.id('gpt-frozen')}/findings")
+    answer["findings"] = [{**answer["findings"][0], "severity": severity}]
+    visit.page.route(re.compile("/findings"), lambda route: route.fulfill(json=answer))
+    visit.go("findings", "gpt-frozen")
+    expect(visit.page.get_by_role("heading", level=1)).to_have_text(title)
+
+
 def test_while_a_run_is_diagnosed_its_curves_are_there(visit: Visit) -> None:
     held: list[Route] = []
 

@@ -28,12 +28,15 @@ export function FindingsView() {
   if (findings.error) return <Problem text={findings.error} />;
   if (!findings.value) return <Checking run={run} alone={alone} marks={marks} />;
   const open = all.filter((one) => one.state !== "resolved");
+  const wrong = open.filter((one) => one.severity !== "info").length;
+  const notes = open.length - wrong;
   const resolved = all.length - open.length;
+  const rest = [counted(notes, "note"), resolved ? `${resolved} resolved` : ""].filter(Boolean);
   return (
     <div class="view findings">
       <h1 class="view-title">
-        {open.length ? `${open.length} thing${open.length > 1 ? "s" : ""} wrong` : "Nothing wrong"}
-        <span class="quiet"> in {run.name}{resolved ? `, ${resolved} resolved` : ""}</span>
+        {wrong ? `${counted(wrong, "thing")} wrong` : "Nothing wrong"}
+        <span class="quiet"> in {[run.name, ...rest].join(", ")}</span>
       </h1>
       {!all.length ? (
         <Healthy run={run} known={findings.value.source !== "none"} />
@@ -58,6 +61,11 @@ export function FindingsView() {
       )}
     </div>
   );
+}
+
+/** "2 notes"; nothing of none. */
+function counted(num: number, what: string): string {
+  return num ? `${num} ${what}${num > 1 ? "s" : ""}` : "";
 }
 
 /** A run without stored findings is diagnosed now; of a long one that takes a second. */
