@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -254,7 +255,8 @@ def test_where_the_run_does_not_diagnose_itself_the_rules_are_asked(
 ) -> None:
     builder = RunBuilder(tmp_path / "run", steps=60)
     builder.each("gradient/{}/num_nan", lambda t: float(t >= 30))
-    builder.info.watch["diagnose"] = diagnoses  # type: ignore[index]
+    settings = {**builder.info.watch, "diagnose": diagnoses}
+    builder.info = replace(builder.info, watch=settings)
     builder.write()
     with open_run(builder.path) as history:
         dog = Watchdog(history, partial(open_run, builder.path), thresholds=Thresholds())

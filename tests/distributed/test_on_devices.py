@@ -10,8 +10,17 @@ import pytest
 import torchvitals
 from tests.distributed.situations import SPREAD
 from tests.distributed.test_values import alone, compare
-from tests.distributed.training import GROUPS, STEPS, on_device, train
+from tests.distributed.training import (
+    GROUPS,
+    STEPS,
+    Behind,
+    batch_of,
+    on_device,
+    start,
+    train,
+)
 from tests.monitor.rank_workers import run
+from torchvitals.monitor import device_clock
 
 WATCH = {"every": 1, "updates": "exact", "histograms": "full", "backend": "torch"}
 
@@ -32,3 +41,28 @@ def test_nothing_is_read_on_the_training_thread(tmp_path, situation):
     with torchvitals.open_run(tmp_path / "run") as spread, torchvitals.open_run(path) as whole:
         assert spread.steps("gradient").tolist() == list(range(1, steps + 1))
         compare(spread, whole)
+
+
+def fail(rank, folder, world_size, way):
+    """All ranks leave in the middle: nobody may wait for the others any more."""
+    device = Behind()
+    device_clock.this_clock = lambda: device
+    model, optimizer, monitor = start(folder, world_size, way, WATCH)
+    with device:
+        for step in range(1, STEPS + 1):
+            x, y = batch_of(step, rank, world_size)
+            (model(x) - y).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            device.end_step()
+    monitor.close("failed")
+
+
+@pytest.mark.parametrize(("way", "steps"), [("ddp", [1, 2, 3, 4]), ("fsdp2", [1, 2])])
+def test_where_a_training_fails_the_writer_stores_what_it_can_tell_alone(tmp_path, way, steps):
+    run(2, fail, tmp_path, 2, way)
+    with torchvitals.open_run(tmp_path / "run") as history:
+        assert history.status == "failed"
+        assert history.steps("activation").tolist() == [1, 2, 3, 4]
+        # A part of a sharded gradient is not the whole.
+        assert history.series("gradient/first.weight/norm").steps.tolist() == steps

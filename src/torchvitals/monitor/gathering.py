@@ -54,10 +54,6 @@ class Gathering:
         self.stops = False
         """Whether the writer asked all ranks to end the training."""
 
-    def alone(self, parts: Sequence[Part]) -> list[Part]:
-        """What this rank can tell without the others."""
-        return _without_shards(parts)
-
     def exchange(
         self,
         parts: Sequence[Part],
@@ -83,7 +79,7 @@ class Gathering:
         if not self._ranks.is_writer:
             return Exchanged(complete=received is not None)
         if received is None:
-            return Exchanged(complete=False, parts=_without_shards(parts))
+            return Exchanged(complete=False, parts=without_shards(parts))
         others = [Share(data) for data in received]
         for rank, share in enumerate(others):
             if share.sites is not None:
@@ -313,7 +309,7 @@ def _lacks(part: Part, fields: Iterable[str], others: Sequence[Share]) -> bool:
     return any((name, field) not in share.blocks for field in fields for share in others)
 
 
-def _without_shards(parts: Sequence[Part]) -> list[Part]:
+def without_shards(parts: Sequence[Part]) -> list[Part]:
     """What this rank can tell alone: pieces of sharded parameters are not among it."""
     return [
         part

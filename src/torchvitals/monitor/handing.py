@@ -6,8 +6,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from torchvitals.monitor.gathering import Gathering
-from torchvitals.monitor.lag import Lag, Measured
+from torchvitals.monitor.gathering import Gathering, without_shards
+from torchvitals.monitor.lag import Contribution, Lag
 from torchvitals.monitor.noting import Noting
 from torchvitals.monitor.plugged import Plugged, ask
 from torchvitals.monitor.recorder import Columns, Histograms, Logged, Packet
@@ -81,28 +81,28 @@ class Handing(Noting):
         bins = None
         if gathering.wants_bins:
             bins, self._histograms_at = self._take_bins(), now
-        measured = Measured(step, now, packet, self._rank_numbers(), bins, self._replicas.due(step))
-        due = self._lag.pass_on(measured)
+        mine = Contribution(step, now, packet, self._rank_numbers(), bins, self._replicas.due(step))
+        due = self._lag.pass_on(mine)
         return None if due is None else self._exchange(gathering, due)
 
-    def _exchange(self, gathering: Gathering, measured: Measured) -> Packet | None:
+    def _exchange(self, gathering: Gathering, mine: Contribution) -> Packet | None:
         """One monitored step of all ranks. A collective."""
-        checks = measured.checks
+        checks = mine.checks
         found = gathering.exchange(
-            measured.parts,
-            measured.numbers,
-            measured.bins,
+            mine.parts,
+            mine.numbers,
+            mine.bins,
             bins_next=time.time() - self._histograms_at >= HISTOGRAMS_S,
             stop=self._stop_reason is not None,
             checks=None if checks is None else checks.read(),
         )
         if not self._ranks.is_writer:
             return None
-        step, now = measured.step, measured.time
+        step, now = mine.step, mine.time
         if checks is not None and found.complete:
             self._note_replicas(step, found.drifted)
-        if measured.bins and found.complete:
-            self._recorder.put(Histograms(step, now, measured.bins))
+        if mine.bins and found.complete:
+            self._recorder.put(Histograms(step, now, mine.bins))
         keys = {
             Key("rank", str(rank), stat): number
             for rank, numbers in enumerate(found.numbers)
@@ -110,18 +110,18 @@ class Handing(Noting):
         }
         if keys:
             self._recorder.put(Logged(step, now, keys))
-        if measured.packet is not None:
-            measured.packet.parts = found.parts
-        return measured.packet
+        if mine.packet is not None:
+            mine.packet.parts = found.parts
+        return mine.packet
 
     def _close_lag(self, gathering: Gathering, *, together: bool) -> None:
         """What is still under way at the end; alone if the others don't come here."""
-        for measured in self._lag.rest():
-            packet = measured.packet
+        for mine in self._lag.rest():
+            packet = mine.packet
             if together:
-                packet = self._exchange(gathering, measured)
+                packet = self._exchange(gathering, mine)
             elif packet is not None:
-                packet.parts = gathering.alone(packet.parts)
+                packet.parts = without_shards(packet.parts)
             if packet is not None and self._ranks.is_writer:
                 self._recorder.put(packet)
 

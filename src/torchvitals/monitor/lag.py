@@ -24,7 +24,7 @@ STEPS = 2
 
 
 @dataclass(slots=True)
-class Measured:
+class Contribution:
     """What one rank has to say about a monitored step."""
 
     step: int
@@ -45,7 +45,7 @@ class Lag:
 
     def __init__(self, ring: Ring | None) -> None:
         self._ring = ring
-        self._under_way: deque[Measured | Crossing[Measured]] = deque()
+        self._under_way: deque[Contribution | Crossing[Contribution]] = deque()
 
     @classmethod
     def agreed(cls, ranks: Ranks, ring: Ring | None) -> Lag:
@@ -53,18 +53,18 @@ class Lag:
         lags = ranks.gather({"lags": ring is not None and ring.awake})
         return cls(ring if any(one["lags"] for one in lags.value) else None)
 
-    def pass_on(self, measured: Measured) -> Measured | None:
+    def pass_on(self, contribution: Contribution) -> Contribution | None:
         """Send it on its way; gives the one whose turn it is."""
         if self._ring is None:
-            return measured
-        self._under_way.append(self._ring.send(measured))
+            return contribution
+        self._under_way.append(self._ring.send(contribution))
         return self._next() if len(self._under_way) > STEPS else None
 
-    def rest(self) -> Iterator[Measured]:
+    def rest(self) -> Iterator[Contribution]:
         """What is still under way, at the end."""
         while self._under_way:
             yield self._next()
 
-    def _next(self) -> Measured:
+    def _next(self) -> Contribution:
         found = self._under_way.popleft()
         return found.land() if isinstance(found, Crossing) else found
