@@ -1,5 +1,7 @@
 """Weights as matrices: twins and stable rank."""
 
+import sqlite3
+
 import numpy as np
 import pytest
 import torch
@@ -80,3 +82,17 @@ def test_no_parameters_no_matrices(tmp_path):
     ) as monitor:
         train(model, optimizer, batches(1))
         assert not monitor.history.keys("parameter")
+
+
+def test_rows_have_one_layout_whatever_was_measured_when(tmp_path):
+    """A column that joins later would give the whole row another layout in the file."""
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(6)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with torchvitals.watch(
+        model, optimizer, run=tmp_path / "run", every=1, machine=False, clocks=False
+    ) as monitor:
+        train(model, optimizer, [torch.randn(3, 4) for _ in range(12)])
+        path = monitor.path
+    with sqlite3.connect(path / "run.vitals") as file:
+        wide = file.execute("SELECT count(*) FROM layouts WHERE form = 'values'").fetchone()[0]
+    assert wide == 1

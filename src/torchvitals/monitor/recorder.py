@@ -1,8 +1,9 @@
 """`Recorder`: the thread that turns what was measured into rows and writes them down.
 
-The training thread only puts packets into a queue; what of them is on a device crosses over in the
-ring meanwhile. Here they become columns, one row a step, and go
-to the store, which is committed every 0.8 s: a kill loses less than a second. A store that fails
+The training thread only leaves packets in the inbox; what of them is on a device crosses over in
+the ring meanwhile. Here they become columns, one row a step, and go to the store, which is
+committed every 0.8 s: a kill loses less than a second. In between this thread sleeps, unless there
+is much to do. A store that fails
 (disk full, folder gone) is told once and tried again later; what can't be stored is dropped, the
 training never waits.
 """
@@ -16,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import methodcaller
-from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 import numpy as np
 
+from torchvitals.monitor.inbox import Inbox
 from torchvitals.monitor.ring import Crossing, this_ring
 from torchvitals.monitor.scalars import ScalarBook
 from torchvitals.monitor.summary import HEADER as SUMMARY
@@ -104,6 +105,8 @@ class EpochEnd:
 Measurements = Packet | Histograms | Logged
 """What may hold tensors."""
 Item = Packet | Histograms | Logged | Row | EpochEnd | Event
+Lazy = Packet | Histograms | Logged | Row
+"""What may wait for the next commit, once the first steps are through."""
 
 
 class Listener(Protocol):
@@ -139,7 +142,7 @@ class Recorder:
         self._writer = writer
         self._wall = wall
         self._num_parameters = num_parameters
-        self._queue: SimpleQueue[Item | Crossing[Any] | Callable[[], None]] = SimpleQueue()
+        self._inbox: Inbox[Item | Crossing[Any] | Callable[[], None]] = Inbox()
         self._ring = this_ring()
         self._waiting: list[Packet] = []
         self._book = ScalarBook()
@@ -147,7 +150,7 @@ class Recorder:
         self._broken_until = 0.0
         self._told = False
         self._committed = time.monotonic()
-        self._closing = False
+        self._closing = threading.Event()
         self._eager = EAGER
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="torchvitals", daemon=True)
@@ -160,7 +163,7 @@ class Recorder:
     @property
     def behind(self) -> bool:
         """True when so much waits that measuring more would only grow the queue."""
-        return self._queue.qsize() + len(self._waiting) > BACKLOG
+        return len(self._inbox) + len(self._waiting) > BACKLOG
 
     def put(self, item: Item) -> None:
         """Hand something over. Never blocks."""
@@ -169,7 +172,7 @@ class Recorder:
         if ring is not None and isinstance(item, Measurements) and self._wall.up("ring"):
             with self._wall.around("ring"):
                 sent = ring.send(item)
-        self._queue.put(sent)
+        self._inbox.put(sent, waits=isinstance(item, Lazy) and not self._eager)
 
     def flush(self, timeout_s: float = 30.0) -> bool:
         """Wait until everything handed over so far is committed."""
@@ -197,9 +200,9 @@ class Recorder:
 
         def record() -> None:
             self._record()
-            self._queue.put(action)
+            self._inbox.put(action)
 
-        self._queue.put(record)
+        self._inbox.put(record)
 
     def _resurface(self) -> None:
         """In strict mode an error of the thread is raised where somebody sees it."""
@@ -209,7 +212,7 @@ class Recorder:
 
     def _finish(self, status: str) -> Callable[[], None]:
         def finish() -> None:
-            self._closing = True
+            self._closing.set()
             self._commit(everything=True)
             for listener in sorted(self._listeners, key=lambda x: getattr(x, "closes_last", False)):
                 self._tell(lambda listener: listener.close(status), [listener])
@@ -221,22 +224,22 @@ class Recorder:
         return finish
 
     def _run(self) -> None:
-        while not self._closing:
-            wait = max(0.0, self._committed + COMMIT_S - time.monotonic())
-            item: Item | Crossing[Any] | Callable[[], None]
-            try:
-                item = self._queue.get(timeout=wait)
-            except Empty:
-                item = self._commit
-            try:
-                self._take(item.land() if isinstance(item, Crossing) else item)
-            except Exception as error:  # the thread must live on
-                self._error = error
-                if not strict():
-                    self._wall.failed("the recorder", error)
+        while not self._closing.is_set():
+            self._inbox.wait(max(0.0, self._committed + COMMIT_S - time.monotonic()))
+            for item in self._inbox.take():
+                self._guarded(item)
+                if self._closing.is_set():
+                    return
             if time.monotonic() - self._committed >= COMMIT_S:
-                self._queue.put(self._commit)
-                self._committed = time.monotonic()
+                self._guarded(self._commit)
+
+    def _guarded(self, item: Item | Crossing[Any] | Callable[[], None]) -> None:
+        try:
+            self._take(item.land() if isinstance(item, Crossing) else item)
+        except Exception as error:  # the thread must live on
+            self._error = error
+            if not strict():
+                self._wall.failed("the recorder", error)
 
     def _take(self, item: Item | Callable[[], None]) -> None:
         if isinstance(item, Packet):
@@ -247,11 +250,8 @@ class Recorder:
             elif len(self._waiting) >= TOGETHER:
                 self._record()
         elif isinstance(item, Logged):
-            newest = self._book.newest
             numbers = item.numbers() if callable(item.numbers) else item.numbers
             self._book.add(item.step, item.time, numbers)
-            if newest is not None and item.step > newest:
-                self._append(self._book.rows(before=item.step))
         elif isinstance(item, Row):
             self._append([item])
         elif isinstance(item, EpochEnd):
@@ -267,13 +267,13 @@ class Recorder:
 
     def _drain(self) -> None:
         """Store what listeners said while they closed."""
-        while not self._queue.empty():
-            item = self._queue.get()
+        for item in self._inbox.take():
             if isinstance(item, Event | Row):
                 self._take(item)
 
     def _record(self) -> None:
-        """Turn the packets that wait into rows, as many of equal shape at once as there are."""
+        """Turn what waits into rows, as many steps of equal shape at once as there are."""
+        self._append(self._book.rows(before=self._book.newest))
         waiting, self._waiting = self._waiting, []
         for _, group in groupby(waiting, key=self._shape):
             self._record_alike(list(group))
@@ -330,15 +330,11 @@ class Recorder:
         return known[1]
 
     def _append(self, rows: list[Row]) -> None:
-        def append(writer: RunWriter) -> None:
-            for row in rows:
-                writer.append(row)
-
         if rows:
-            self._store(append)
+            self._store(lambda writer: writer.append(*rows))
             self._tell(lambda listener: listener.rows(rows))
             if any(getattr(listener, "urgent", False) for listener in self._listeners):
-                self._queue.put(self._commit)
+                self._inbox.put(self._commit)
 
     def _tell(
         self, what: Callable[[Listener], None], listeners: Sequence[Listener] | None = None

@@ -1,8 +1,12 @@
-"""`Sheet`: columns that join when they are first seen, for probes of a few numbers a step."""
+"""`Sheet`: a table of dicts, for probes of a few numbers a step.
+
+Columns that nobody told of join when they are first seen. Each time that gives rows another layout
+in the file: probes that know their columns say so at the beginning.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +18,9 @@ from torchvitals.record import Key
 class Sheet:
     """Turns a dict a step into rows. What a step did not measure stays missing in its row."""
 
-    def __init__(self) -> None:
-        self.header: tuple[Key, ...] = ()
-        self._places: dict[Key, int] = {}
+    def __init__(self, header: Iterable[Key] = ()) -> None:
+        self.header: tuple[Key, ...] = tuple(header)
+        self._places = {key: place for place, key in enumerate(self.header)}
 
     def rows(self, steps: Sequence[Mapping[Key, float]]) -> NDArray[np.float32]:
         """(steps, columns)."""

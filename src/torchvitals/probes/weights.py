@@ -33,8 +33,8 @@ ELEMENTS = 16
 """Elements of a row that are compared, evenly spaced."""
 MAX_ELEMENTS = 1 << 25
 """Of a matrix whose rank is measured."""
-FIRST = 20
-"""Monitored steps over which the first measurement of all matrices is spread."""
+FIRST = 50
+"""Monitored steps in which all matrices are measured for the first time."""
 PERIOD = 100
 """Monitored steps between two measurements of a matrix, which take turns."""
 ITERATIONS = 6
@@ -63,14 +63,24 @@ class Weights:
             for line, t in enumerate(self._tensors)
             if not is_dtensor(t) and t.dim() == 2 and min(t.shape) > 1 and t.numel() <= MAX_ELEMENTS
         ]
+        self._with_rows = [
+            line
+            for line, t in enumerate(self._tensors)
+            if not is_dtensor(t) and t.dim() > 1 and 1 < t.shape[0] <= MAX_ROWS and t.numel()
+        ]
         self._directions: dict[int, Tensor] = {}
-        self._known_turns: dict[int, dict[int, list[int]]] = {}
+        self._spread: dict[int, list[int]] | None = None
+        """Whose turn it is at which place of a period."""
         self._turn = 0
-        self._sheet = Sheet()
+        self._sheet = Sheet(
+            Key("parameter", self._names[line], stat)
+            for lines, stat in ((self._with_rows, "twin_frac"), (self._matrices, "stable_rank"))
+            for line in lines
+        )
 
     @property
     def header(self) -> tuple[Key, ...]:
-        """Columns of what was measured so far."""
+        """Its columns."""
         return self._sheet.header
 
     def take(self) -> WeightsRaw:
@@ -79,29 +89,25 @@ class Weights:
         with torch.no_grad():
             if self._turn == 0:
                 raw.rows = [
-                    (line, sample_rows(t, MAX_ROWS, ELEMENTS))
-                    for line, t in enumerate(self._tensors)
-                    if not is_dtensor(t)
-                    and t.dim() > 1
-                    and 1 < t.shape[0] <= MAX_ROWS
-                    and t.numel()
+                    (line, sample_rows(self._tensors[line], MAX_ROWS, ELEMENTS))
+                    for line in self._with_rows
                 ]
-            early = self._turn < FIRST
-            turns = self._turns(FIRST if early else PERIOD)
-            for line in turns.get(self._turn % (FIRST if early else PERIOD), ()):
+            for line in self._whose_turn():
                 raw.ranks.append((line, self._stable_rank(line)))
         self._turn += 1
         return raw
 
-    def _turns(self, period: int) -> dict[int, list[int]]:
-        """Whose turn it is at which place of a period: evenly spread over it."""
-        known = self._known_turns.get(period)
-        if known is None:
-            known = self._known_turns[period] = {}
+    def _whose_turn(self) -> list[int]:
+        """At first one after another, as few a step as bring all through; then spread evenly."""
+        num, turn = len(self._matrices), self._turn
+        if turn < FIRST:
+            together = -(-num // FIRST)
+            return self._matrices[turn * together : (turn + 1) * together]
+        if self._spread is None:
+            self._spread = {}
             for number, line in enumerate(self._matrices):
-                place = number * period // len(self._matrices)
-                known.setdefault(place, []).append(line)
-        return known
+                self._spread.setdefault(number * PERIOD // num, []).append(line)
+        return self._spread.get(turn % PERIOD, [])
 
     def _stable_rank(self, line: int) -> Tensor:
         """‖W‖² / σ₁², where the weight is."""
@@ -110,8 +116,9 @@ class Weights:
         v, iterations = self._directions.get(line), MORE_ITERATIONS
         if v is None or v.device != w.device or v.dtype != w.dtype:
             v, iterations = torch.from_numpy(_start(w.shape[1])).to(w), ITERATIONS
+        upright = w.t()
         for _ in range(iterations):
-            v = torch.mv(w.t(), torch.mv(w, v))
+            v = torch.mv(upright, torch.mv(w, v))
             v /= torch.linalg.vector_norm(v)
         top = torch.linalg.vector_norm(torch.mv(w, v))
         self._directions[line] = v

@@ -115,23 +115,24 @@ class RunWriter:
                 lock.release()
                 raise
 
-    def append(self, row: Row) -> None:
-        """Store a row. Later rows of the same step add to it; the last value of a key wins."""
-        values = np.asarray(row.values, dtype="<f4")
-        if values.shape != (len(row.header),):
-            raise ConfigError(
-                f"A row's values must have one number a column: the header has {len(row.header)} "
-                f"columns, the values have shape {values.shape}."
-            )
-        if not row.header:
-            return
+    def append(self, *rows: Row) -> None:
+        """Store rows. Later rows of the same step add to it; the last value of a key wins."""
+        found = [(row, np.asarray(row.values, dtype="<f4")) for row in rows]
+        for row, values in found:
+            if values.shape != (len(row.header),):
+                raise ConfigError(
+                    f"A row's values must have one number a column: the header has "
+                    f"{len(row.header)} columns, the values have shape {values.shape}."
+                )
         with self._writing():
-            place = self._layouts.of_row(row.header)
-            if place.positions is not None:
-                wide = np.full(place.width, MISSING, dtype="<f4")
-                wide[place.positions] = values
-                values = wide
-            self._insert(row.step, row.time, place.layout, values.tobytes())
+            for row, values in found:
+                if row.header:
+                    place = self._layouts.of_row(row.header)
+                    if place.positions is not None:
+                        wide = np.full(place.width, MISSING, dtype="<f4")
+                        wide[place.positions] = values
+                        values = wide  # noqa: PLW2901
+                    self._insert(row.step, row.time, place.layout, values.tobytes())
 
     def append_histograms(self, row: HistogramRow) -> None:
         """Store the histograms of a step."""
