@@ -20,6 +20,7 @@ from torchvitals.monitor.steps import Steps
 from torchvitals.record import ConfigError, Event, Key
 
 TRAIN = "train"
+MAX_KEYS = 4096
 
 
 class Logbook:
@@ -40,6 +41,8 @@ class Logbook:
         self._samples_every = samples_every
         self._reported_at = steps.done
         self._ahead: bool | None = None
+        self._keys: dict[str, Key] = {}
+        """Of what was logged so far: made once a name."""
         self._books: dict[str, CategoryBook] = {}
         self._epoch: int | None = None
         self._next_epoch = next_epoch
@@ -50,12 +53,22 @@ class Logbook:
 
     def log(self, numbers: Mapping[str, Any], step: int | None) -> None:
         """Numbers of a step."""
-        taken = {Key.scalar(name): as_number(name, number) for name, number in numbers.items()}
+        taken = {
+            self._keys.get(name) or self._key(name): number
+            if type(number) is float
+            else as_number(name, number)
+            for name, number in numbers.items()
+        }
         if step is None:
             if self._ahead is None:
                 self._ahead = not self._steps.has_stepped
             step = self._steps.current if self._ahead else self._steps.done
         self._recorder.put(Logged(step, time.time(), taken))
+
+    def _key(self, name: str) -> Key:
+        if len(self._keys) >= MAX_KEYS:
+            self._keys.clear()
+        return self._keys.setdefault(name, Key.scalar(name))
 
     @property
     def evaluation_due(self) -> bool:

@@ -22,7 +22,6 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from torch import Tensor, nn
-from torch._compile import _disable_dynamo
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -45,6 +44,7 @@ from torchvitals.monitor.recorder import Columns, Recorder
 from torchvitals.monitor.replicas import Replicas
 from torchvitals.monitor.ring import this_ring
 from torchvitals.monitor.steps import Steps
+from torchvitals.monitor.untraced import untraced
 from torchvitals.monitor.wall import Wall
 from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER
 from torchvitals.probes.machine import MachineSampler
@@ -298,8 +298,8 @@ class Monitor(Handing):
         for number, optimizer in enumerate(self._optimizers):
             self._hook_after(number, optimizer)
         if self._optimizers and not _in_a_step():
-            # The wrapper wants a function: a bound method holds no attributes.
-            adopt = _disable_dynamo(partial(_adopt_for, weakref.ref(self)))
+            # A method that is gone with its monitor: torch holds this hook for good.
+            adopt = untraced(partial(_adopt_for, weakref.ref(self)))
             self._adoption = register_optimizer_step_pre_hook(adopt)
         if self._probes.gradients is not None:
             self._catcher = ClipCatcher(self._before_clip, self._after_clip)
@@ -493,6 +493,9 @@ class Monitor(Handing):
     def _finish_step(self) -> None:
         step = self._steps.current
         again = self._steps.monitored(step + 1)
+        if not self._active and not again and self._gathering is None and self._steps.has_stepped:
+            self._pass_step()
+            return
         packet = None
         if self._active:
             packet = self._packet(time.perf_counter(), again=again)
@@ -516,6 +519,17 @@ class Monitor(Handing):
         self._active = again and not self._recorder.behind
         self._switch()
         self._end_if_asked()
+
+    def _pass_step(self) -> None:
+        """The end of a step that is not measured, with another such one to come: most steps."""
+        if self._pace is not None:
+            self._pace.end_step(again=False)
+        self._steps.advance()
+        self._logbook.end_step()
+        if self._logbook.evaluation_due:
+            self._look_for_evaluation()
+        if self._diagnostician is not None:
+            self._end_if_asked()
 
     @property
     def _stop_reason(self) -> Finding | None:
@@ -586,11 +600,11 @@ class Monitor(Handing):
 
     def _hook_before(self, number: int, optimizer: Optimizer) -> None:
         # A compiled step() must not be traced through us; it calls us between two graphs.
-        handle = optimizer.register_step_pre_hook(_disable_dynamo(self._pre_hook(number)))
+        handle = optimizer.register_step_pre_hook(untraced(self._pre_hook(number)))
         self._step_handles.setdefault(number, []).append(handle)
 
     def _hook_after(self, number: int, optimizer: Optimizer) -> None:
-        handle = optimizer.register_step_post_hook(_disable_dynamo(self._post_hook(number)))
+        handle = optimizer.register_step_post_hook(untraced(self._post_hook(number)))
         self._step_handles.setdefault(number, []).append(handle)
 
 

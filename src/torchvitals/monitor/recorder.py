@@ -105,7 +105,7 @@ class EpochEnd:
 Measurements = Packet | Histograms | Logged
 """What may hold tensors."""
 Item = Packet | Histograms | Logged | Row | EpochEnd | Event
-Lazy = Packet | Histograms | Logged | Row
+LAZY = frozenset({Packet, Histograms, Logged, Row})
 """What may wait for the next commit, once the first steps are through."""
 
 
@@ -167,12 +167,15 @@ class Recorder:
 
     def put(self, item: Item) -> None:
         """Hand something over. Never blocks."""
+        waits = type(item) in LAZY and not (self._eager and self._listeners)
+        if self._ring is None:
+            self._inbox.put(item, waits=waits)
+            return
         sent: Item | Crossing[Any] = item
-        ring = self._ring
-        if ring is not None and isinstance(item, Measurements) and self._wall.up("ring"):
+        if isinstance(item, Measurements) and self._wall.up("ring"):
             with self._wall.around("ring"):
-                sent = ring.send(item)
-        self._inbox.put(sent, waits=isinstance(item, Lazy) and not self._eager)
+                sent = self._ring.send(item)
+        self._inbox.put(sent, waits=waits)
 
     def flush(self, timeout_s: float = 30.0) -> bool:
         """Wait until everything handed over so far is committed."""

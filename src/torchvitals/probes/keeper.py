@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchvitals.stats.backend import Backend
+from torchvitals.stats.native.backend import FixedTensors, on_cpu
 from torchvitals.stats.sample import Plan
 
 _version = attrgetter("_version")
@@ -32,13 +34,13 @@ class Keeper:
         self._backend = backend
         self.old: list[Tensor] = []
         self._rolled_at: int | None = None
-        self._marks: tuple[list[int], list[int]] | None = None
+        self._marks: tuple[Any, list[int]] | None = None
         self._plan = Plan(names, tensors, CHECK_SIZE)
 
     @property
     def rolls(self) -> bool:
         """Whether a copy made in one step may serve the next."""
-        return all(tensor.is_cpu for tensor in self.tensors)
+        return on_cpu(self.tensors)
 
     def keep(self, step: int) -> None:
         """Make sure the copy is what the weights are now."""
@@ -54,13 +56,21 @@ class Keeper:
     def rolled(self, step: int | None) -> None:
         """The copy was brought up to date while measuring that step (None: it was not)."""
         self._rolled_at = step
-        self._marks = self._mark() if step is not None else None
+        if step is not None:
+            self._marks = self._addresses(), list(map(_version, self.tensors))
 
-    def _mark(self) -> tuple[list[int], list[int]]:
-        return list(map(Tensor.data_ptr, self.tensors)), list(map(_version, self.tensors))
+    def _addresses(self) -> Any:
+        """Where the tensors are; of a prepared list, where they were when last read."""
+        if isinstance(self.tensors, FixedTensors):
+            return self.tensors.addresses
+        return list(map(Tensor.data_ptr, self.tensors))
 
     def _still_right(self, step: int) -> bool:
         """Whether the copy made while measuring the last step is what the weights are now."""
-        if self._rolled_at != step - 1 or self._mark() != self._marks:
-            return False
-        return self._plan.same(self.tensors, self.old)
+        return (
+            self._rolled_at == step - 1
+            and self._marks is not None
+            and self._marks[1] == list(map(_version, self.tensors))
+            and self._plan.same(self.tensors, self.old)
+            and self._marks[0] == self._addresses()
+        )

@@ -53,13 +53,16 @@ class Measured:
 class Bins:
     """Histograms of a list of tensors, added up over all calls they are handed to."""
 
-    __slots__ = ("counts", "stride")
+    __slots__ = ("counts", "place", "placed", "stride")
 
     def __init__(self, stride: int) -> None:
         self.stride = stride
         """One group of 32 neighbours in `stride` is counted; 1 takes every element."""
         self.counts: Any = None
         """(n, NUM_BINS), made by the first call."""
+        self.place = 0
+        """Where `placed` is, for the C kernel."""
+        self.placed: Any = None
 
     def host(self) -> Counts:
         """The counts as a numpy array. Waits for the device."""

@@ -9,17 +9,18 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchvitals.record import Counts, UnsupportedTensor, VitalsError
+from torchvitals.record import UnsupportedTensor, VitalsError
 from torchvitals.record.bins import NUM_BINS, ZERO_BIN
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Activity, Bins, Measured, copy_by_operators
+from torchvitals.stats.native.describe import describe
 from torchvitals.stats.native.library import ACTIVITY, Batch, kernel, pool
 from torchvitals.stats.readable import readable
 
@@ -106,37 +107,42 @@ class NativeBackend:
         grad_bins: Bins | None = None,
     ) -> Measured:
         """Sums of `new` and of `new − old` in one pass. With `roll`, `old` becomes `new`."""
-        table = Table.of(new)
+        table, before = Table.of(new), Table.of(old)
         if table.copied and roll:
             raise VitalsError("roll needs tensors that are dense and contiguous")
         batch = table.batch(bins)
-        before = Table.of(old).pointers
-        directions = addresses_of(grads, table)
-        if with_grads and not directions.all():
-            # Sparse, missing or of another dtype: they can't ride along.
-            with_grads = False
-            there = [grad for grad in grads if grad is not None]
-            alone = self.measure(there, bins=grad_bins)
-            out = self.measure_update(new, old, grads, bins=bins, delta_bins=delta_bins, roll=roll)
-            out.grad_sums = alone.sums
-            return out
+        slopes = grads.table() if isinstance(grads, FixedTensors) else None
+        if slopes is not None and slopes.like(table):
+            batch.grad = slopes.places.data
+        else:
+            directions = addresses_of(grads, table)
+            if with_grads and not directions.all():
+                # Sparse, missing or of another dtype: they can't ride along.
+                there = [grad for grad in grads if grad is not None]
+                alone = self.measure(there, bins=grad_bins)
+                out = self.measure_update(
+                    new, old, grads, bins=bins, delta_bins=delta_bins, roll=roll
+                )
+                out.grad_sums = alone.sums
+                return out
+            batch.grad = address(directions)
         num = table.num
         # One array for all of them: three allocations and addresses less a step.
-        room = np.empty((3 if with_grads else 2, num, len(s.FIELDS)))
-        out = Measured(sums=room[0], delta_sums=room[1], dots=np.empty((num, 3)))
-        batch.sums = address(room)
-        batch.delta_sums = batch.sums + room.strides[0]
-        batch.old, batch.grad = address(before), address(directions)
+        sums = np.empty((3 if with_grads else 2, num, len(s.FIELDS)))
+        out = Measured(sums=sums[0], delta_sums=sums[1], dots=np.empty((num, 3)))
+        batch.sums = address(sums)
+        batch.delta_sums = batch.sums + sums.strides[0]
+        batch.old = before.places.data
         batch.dots = address(out.dots)
         batch.roll = int(roll)
         if delta_bins is not None:
-            batch.delta_bins = address(table.room(delta_bins))
+            batch.delta_bins = room(delta_bins, num)
             batch.stride = delta_bins.stride
         if with_grads:
-            out.grad_sums = room[2]
-            batch.grad_sums = batch.sums + 2 * room.strides[0]
+            out.grad_sums = sums[2]
+            batch.grad_sums = batch.sums + 2 * sums.strides[0]
             if grad_bins is not None:
-                batch.grad_bins = address(table.room(grad_bins))
+                batch.grad_bins = room(grad_bins, num)
                 batch.stride = grad_bins.stride
         self.run(batch)
         return out
@@ -148,7 +154,7 @@ class NativeBackend:
             copy_by_operators(source, target)
             return
         batch = table.batch(None)
-        batch.old = address(places.pointers)
+        batch.old = places.places.data
         if self._library.torchvitals_copy(ctypes.byref(batch)):
             raise MemoryError("the copying kernel could not allocate its scratch space")
 
@@ -200,9 +206,7 @@ class Single:
         batch.threads = torch.get_num_threads()
         batch.stride, batch.bins = 1, None
         if bins is not None:
-            if bins.counts is None:
-                bins.counts = np.zeros((1, NUM_BINS), dtype=np.uint32)
-            batch.stride, batch.bins = bins.stride, address(bins.counts)
+            batch.stride, batch.bins = bins.stride, room(bins, 1)
         batch.ends = batch.active = None
         if ends is not None:
             out.outside = np.zeros(1)
@@ -219,11 +223,29 @@ def address(array: NDArray[Any]) -> int:
     return found
 
 
+def room(bins: Bins, num: int) -> int:
+    """Where the counts of so many tensors are added up."""
+    if bins.counts is None:
+        bins.counts = np.zeros((num, NUM_BINS), dtype=np.uint32)
+    if bins.placed is not bins.counts:  # made here, or by another backend before
+        bins.placed, bins.place = bins.counts, address(bins.counts)
+    return bins.place
+
+
+class Places(NamedTuple):
+    """Where a table's columns are."""
+
+    data: int
+    sizes: int
+    dtypes: int
+
+
 class FixedTensors(list[Tensor]):
     """A list of tensors that stays the same from step to step: its table is made once.
 
-    Only the addresses are asked for again; a tensor that moved has the table made anew. Buffers
-    that are `ours` never move. `like`: the layout of an earlier list of the same sizes.
+    Only the addresses are asked for again; tensors that are not what they were have the table made
+    anew. Buffers that are `ours` never move. `like`: the layout of an earlier list of the same
+    sizes.
     """
 
     def __init__(
@@ -233,68 +255,109 @@ class FixedTensors(list[Tensor]):
         self._ours = ours
         self._like = like
         self._table: Table | None = None
-        self.addresses: list[int] = []
-        """Where the tensors were when the table was last asked for."""
 
     def table(self) -> Table:
         """The table of the tensors where they are now."""
-        if self._ours and self._table is not None:
-            return self._table
-        try:
-            addresses = list(map(_data_ptr, self))
-        except RuntimeError:  # a sparse tensor has no one address
-            return Table(list(self))
-        if self._table is None or addresses != self.addresses:
+        table = self._table
+        if table is None or not (self._ours or table.take(self)):
             like = self._like
-            self._table = Table(list(self)) if like is None else like.table(self, addresses)
-            self.addresses = addresses
-        return self._table
+            table = self._table = Table(self) if like is None else like.table(self)
+        return table
+
+    @property
+    def plain(self) -> bool:
+        """Whether the kernel could read them as they were when the table was last asked for."""
+        return self._table is not None and not self._table.copied
+
+    @property
+    def addresses(self) -> bytes:
+        """Where they were then."""
+        return b"" if self._table is None else self._table.pointers.tobytes()
 
 
 class Table:
     """Addresses, sizes and dtypes of a list of tensors, as the kernel wants them."""
 
-    __slots__ = ("_batch", "codes", "copied", "counts", "num", "pointers", "tensors", "zeros")
+    __slots__ = (
+        "_batch",
+        "codes",
+        "copied",
+        "counts",
+        "num",
+        "places",
+        "pointers",
+        "tensors",
+        "zeros",
+    )
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.tensors = list(tensors)
+        num = self.num = len(tensors)
+        self.pointers = np.empty(num, dtype=np.uint64)
+        self.counts = np.empty(num, dtype=np.int64)
+        self.codes = np.empty(num, dtype=np.uint8)
+        self.places = Places(address(self.pointers), address(self.counts), address(self.codes))
+        self._batch: Batch | None = None
+        self.tensors: Sequence[Tensor] = tensors
+        """Those that are read: copies, where the tensors can't be read as they are."""
         self.zeros: list[tuple[int, int]] = []
+        self.copied = False
+        if not describe(tensors, *self.places):
+            self._ask_each()
+
+    def _ask_each(self) -> None:
+        """As `describe`, where torch can't be asked at once or a tensor can't be read."""
         self.copied = not all_plain(self.tensors)
         if self.copied:
             self._make_readable()
-        num = self.num = len(self.tensors)
-        # Every monitored step comes through here: whole-list maps, no Python loop a tensor.
-        self.pointers = np.fromiter(map(_data_ptr, self.tensors), np.uint64, num)
-        self.counts = np.fromiter(map(_numel, self.tensors), np.int64, num)
-        self.codes = np.fromiter(map(CODES.__getitem__, map(_dtype, self.tensors)), np.uint8, num)
-        self._batch: Batch | None = None
+        self.pointers[:] = list(map(_data_ptr, self.tensors))
+        self.counts[:] = list(map(_numel, self.tensors))
+        self.codes[:] = list(map(CODES.__getitem__, map(_dtype, self.tensors)))
+        if (self.counts[self.pointers == 0] > 0).any():
+            raise UnsupportedTensor("a tensor whose memory was given back has no values to measure")
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> Table:
         """The table of any list; a fixed one has it ready."""
         return tensors.table() if isinstance(tensors, FixedTensors) else cls(tensors)
 
+    def like(self, other: Table) -> bool:
+        """Whether both are read as they are, with the same dtypes."""
+        return not self.copied and self.codes.tobytes() == other.codes.tobytes()
+
+    def take(self, tensors: Sequence[Tensor]) -> bool:
+        """Become the table of these tensors; False if they are not of the same sizes and dtypes."""
+        if self.copied or len(tensors) != self.num:
+            return False
+        if describe(tensors, *self.places, known=True):
+            return True
+        other = Table(tensors)
+        same = np.array_equal(self.counts, other.counts) and np.array_equal(self.codes, other.codes)
+        if other.copied or not same:
+            return False
+        self.pointers[:] = other.pointers
+        return True
+
     def _make_readable(self) -> None:
+        found = []
         for line, tensor in enumerate(self.tensors):
-            self.tensors[line], zeros = readable(tensor)
-            if not tensor.is_cpu:
+            if not tensor.is_cpu and not tensor.is_meta:
                 raise UnsupportedTensor(
                     f"the C kernel reads CPU tensors only, this one is on {tensor.device}; "
                     "use backend='auto' or 'torch'"
                 )
+            read, zeros = readable(tensor)
+            found.append(read)
             if zeros:
                 self.zeros.append((line, zeros))
+        self.tensors = found
 
     def batch(self, bins: Bins | None) -> Batch:
         """The kernel's struct, made once; the caller adds where results go."""
         batch = self._batch
         if batch is None:
+            data, sizes, dtypes = self.places
             batch = self._batch = Batch(
-                num=self.num,
-                data=address(self.pointers),
-                count=address(self.counts),
-                dtype=address(self.codes),
-                parallel=pool(),
+                num=self.num, data=data, count=sizes, dtype=dtypes, parallel=pool()
             )
         else:
             batch.old = batch.grad = batch.ends = batch.active = None
@@ -302,15 +365,8 @@ class Table:
             batch.roll = 0
         batch.threads = torch.get_num_threads()
         batch.stride = 1 if bins is None else bins.stride
-        batch.bins = None if bins is None else address(self.room(bins))
+        batch.bins = None if bins is None else room(bins, self.num)
         return batch
-
-    def room(self, bins: Bins) -> Counts:
-        """Where the counts are added up."""
-        if bins.counts is None:
-            bins.counts = np.zeros((self.num, NUM_BINS), dtype=np.uint32)
-        found: Counts = bins.counts
-        return found
 
 
 class Layout:
@@ -320,45 +376,27 @@ class Layout:
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._dtypes, self._sizes = list(map(_dtype, tensors)), list(map(_numel, tensors))
-        table = Table(tensors)
-        self._table = None if table.copied else table
-        table.tensors = []  # they are not ours to keep alive
+        self._table = Table(tensors)
+        self._table.tensors = ()  # they are not ours to keep alive
 
-    def table(self, tensors: Sequence[Tensor], addresses: list[int] | None = None) -> Table:
+    def table(self, tensors: Sequence[Tensor]) -> Table:
         """The table of these tensors: this one with their addresses, or one of their own."""
-        if (
-            self._table is None
-            or list(map(_numel, tensors)) != self._sizes
-            or list(map(_dtype, tensors)) != self._dtypes
-            or not all(map(_is_cpu, tensors))
-            or {torch.strided} != set(map(_layout, tensors))
-            or not all(map(_is_contiguous, tensors))
-        ):
-            return Table(tensors)
-        self._table.pointers[:] = addresses or list(map(_data_ptr, tensors))
-        return self._table
+        return self._table if self._table.take(tensors) else Table(tensors)
+
+
+def on_cpu(tensors: Sequence[Tensor]) -> bool:
+    """Whether all are on the CPU. A fixed list that has a table was asked before."""
+    fixed = isinstance(tensors, FixedTensors) and tensors.plain
+    return fixed or all(map(_is_cpu, tensors))
 
 
 def addresses_of(grads: Sequence[Tensor | None], table: Table) -> NDArray[np.uint64]:
     """Addresses of the gradients that are laid out like their weights; 0 for the others."""
-    if isinstance(grads, FixedTensors):
-        own = grads.table()
-        if not own.copied and np.array_equal(own.codes, table.codes):
-            return own.pointers
-    there = [grad for grad in grads if grad is not None]
-    same = len(there) == len(grads) and all_plain(there)
-    if same and list(map(_dtype, there)) == list(map(_dtype, table.tensors)):
-        return np.fromiter(map(_data_ptr, there), np.uint64, len(there))
-    return np.array(
-        [
-            grad.data_ptr()
-            if grad is not None and all_plain([grad]) and grad.dtype is weight.dtype
-            else 0
-            for grad, weight in zip(grads, table.tensors, strict=True)
-        ],
-        dtype=np.uint64,
-    )
+    found = np.zeros(len(grads), dtype=np.uint64)
+    for line, grad in enumerate(grads):
+        if grad is not None and all_plain([grad]) and CODES[grad.dtype] == table.codes[line]:
+            found[line] = grad.data_ptr()
+    return found
 
 
 def activity_table(activity: Sequence[Activity | None]) -> NDArray[np.void]:

@@ -11,13 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(_WIN32)
-#define EXPORT __declspec(dllexport)
-#else
-#define EXPORT __attribute__((visibility("default")))
-#endif
-
-#define ABI_VERSION 7
+#define ABI_VERSION 8
 
 /* Bytes of an element. */
 static const int WIDTH[] = {[F32] = 4, [F64] = 8, [F16] = 2, [BF16] = 2};
@@ -240,6 +234,7 @@ static void tally_block(const loops *loop, const block_sums *s, const float *x, 
     if (top >= t->used) t->used = top + 1;
     for (int64_t i = r.begin; i < n; i += r.step) {
         int length = n - i < r.length ? (int)(n - i) : r.length;
+        t->seen += (uint64_t)length;
         if (constant)
             tally_constant(x[0], length, t);
         else if (r.length > GROUP)
@@ -273,27 +268,56 @@ static inline void add_to(uint32_t *bin, uint32_t count, int shared) {
         __atomic_fetch_add(bin, count, __ATOMIC_RELAXED);
 }
 
+/* The bins of one sign, from the one nearest to zero outwards; `way` is the sign. */
+static void add_run(uint32_t *nearest, int way, const uint32_t *sum, int n, int shared) {
+    if (shared)
+        for (int c = 0; c < n; c++) add_to(nearest + way * c, sum[c], 1);
+    else if (way > 0)
+        for (int c = 0; c < n; c++) nearest[c] += sum[c];
+    else
+        for (int c = 0; c < n; c++) nearest[-c] += sum[c];
+}
+
+static uint64_t total(const uint32_t *sum, int n) {
+    uint64_t found = 0;
+    for (int c = 0; c < n; c++) found += sum[c];
+    return found;
+}
+
 /* Codes to bins. Half octaves are runs of the code table; what lies below and above is summed.
  * Exponent 255 (NaN, Inf) is left out. With `shared`, other threads add to the same line. Only the
- * codes in use are walked: most tensors are small, and this is done once for each. */
+ * codes in use are walked, and those below the first bin only if elements are missing above it:
+ * most tensors are small, and this is done once for each. */
 static void fold(const loops *loop, tally *t, uint32_t *bins, int shared) {
     enum { FIRST = 2 * (127 + MIN_EXPONENT), LAST = 2 * (127 + MAX_EXPONENT), INF = 2 * 255 };
-    const int used = t->used < INF ? t->used : INF;
+    const int used = t->used > FIRST ? t->used - FIRST : 0, inside = LAST - FIRST;
+    const int to = used < inside ? used : inside;
+    uint64_t left = t->seen - t->zero - t->under_pos - t->under_neg;
     for (int negative = 0; negative < 2; negative++) {
         uint32_t sum[CODES / 2];
-        uint64_t below = negative ? t->under_neg : t->under_pos, above = 0;
         uint32_t *nearest = bins + (negative ? ZERO_BIN - 1 : ZERO_BIN + 1);
         const int way = negative ? -1 : 1;
-        loop->drain(t, negative * (CODES / 2), t->used, sum);
-        for (int c = 0; c < used && c < FIRST; c++) below += sum[c];
-        for (int c = FIRST; c < used && c < LAST; c++)
-            add_to(nearest + way * (c - FIRST + 1), sum[c], shared);
-        for (int c = LAST; c < used; c++) above += sum[c];
-        add_to(nearest, (uint32_t)below, shared);
-        add_to(nearest + way * (SIDE - 1), (uint32_t)above, shared);
+        if (!used) break;
+        loop->drain(t, negative * (CODES / 2) + FIRST, used, sum);
+        left -= total(sum, used);
+        add_run(nearest + way, way, sum, to, shared);
+        const int above = used < INF - FIRST ? used : INF - FIRST;
+        if (above > inside)
+            add_to(nearest + way * (SIDE - 1), (uint32_t)total(sum + inside, above - inside),
+                   shared);
     }
-    add_to(&bins[ZERO_BIN], (uint32_t)t->zero, shared);
-    t->zero = t->under_pos = t->under_neg = 0;
+    for (int negative = 0; negative < 2; negative++) {
+        uint32_t sum[CODES / 2];
+        uint64_t below = negative ? t->under_neg : t->under_pos;
+        if (left) {
+            loop->drain(t, negative * (CODES / 2), FIRST, sum);
+            below += total(sum, FIRST);
+        }
+        if (below)
+            add_to(bins + (negative ? ZERO_BIN - 1 : ZERO_BIN + 1), (uint32_t)below, shared);
+    }
+    if (t->zero) add_to(&bins[ZERO_BIN], (uint32_t)t->zero, shared);
+    t->zero = t->under_pos = t->under_neg = t->seen = 0;
     t->used = 0;
 }
 

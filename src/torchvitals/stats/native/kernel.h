@@ -8,6 +8,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
 enum { F32 = 0, F64 = 1, F16 = 2, BF16 = 3 };
 
 /* Order of the sums of one tensor: torchvitals.stats.sums.FIELDS says the same in Python. */
@@ -44,7 +50,7 @@ static inline int is_finite(float v) {
 
 typedef struct {
     uint32_t code[TABLES][CODES];
-    uint64_t zero, under_pos, under_neg;
+    uint64_t zero, under_pos, under_neg, seen;
     int used; /* codes from here on, of either sign, are untouched */
 } tally;
 

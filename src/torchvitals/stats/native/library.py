@@ -17,7 +17,7 @@ import torch
 
 log = logging.getLogger("torchvitals")
 
-ABI = 7
+ABI = 8
 
 
 ACTIVITY = np.dtype(

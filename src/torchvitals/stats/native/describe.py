@@ -1,0 +1,109 @@
+"""Asks torch, in one call, where the tensors of a list lie and whether the kernel can read them.
+
+Through the C interface that torch offers by DLPack's exchange protocol. An older torch has none:
+`describe` then always says no, and the tensors are asked one by one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch.nn import Parameter
+
+from torchvitals.stats.native.library import kernel
+
+DLPACK_MAJOR = 1
+PLAIN = frozenset({Tensor, Parameter})
+
+
+class Exchange(ctypes.Structure):
+    """`DLPackExchangeAPI` of DLPack 1."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("older", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("managed", ctypes.c_void_p),
+        ("to_object", ctypes.c_void_p),
+        ("describe", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+    )
+
+
+class Asking(ctypes.Structure):
+    """`asking` of describe.c."""
+
+    _fields_ = (
+        ("describe", ctypes.c_void_p),
+        ("item", ctypes.c_void_p),
+        ("forget", ctypes.c_void_p),
+    )
+
+
+def describe(
+    tensors: Sequence[Tensor], data: int, sizes: int, dtypes: int, *, known: bool = False
+) -> bool:
+    """Fill in addresses, sizes and dtypes at these places; whether the kernel can read them all.
+
+    `known`: sizes and dtypes are there already, and must be the same.
+    """
+    found = _asked()
+    # A subclass may say other things of itself than torch would of it: it is asked in Python.
+    if found is None or not PLAIN.issuperset(map(type, tensors)):
+        return False
+    how = found.lists if isinstance(tensors, list) else found.tuples
+    if how is found.tuples and not isinstance(tensors, tuple):
+        return False
+    return bool(found.ask(how, tensors, len(tensors), data, sizes, dtypes, known))
+
+
+class Asked(NamedTuple):
+    """The function of describe.c, and what it needs to walk over lists and tuples."""
+
+    ask: Callable[..., int]
+    lists: Any
+    tuples: Any
+
+
+@cache
+def _asked() -> Asked | None:
+    library, exchange = kernel(), _exchange()
+    if library is None or exchange is None or not exchange.describe:
+        return None
+    # Opened again so that calls keep the interpreter's lock: objects are touched.
+    ask = ctypes.PyDLL(library._name).torchvitals_describe
+    ask.argtypes = [
+        ctypes.c_void_p,
+        ctypes.py_object,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int,
+    ]
+    python = ctypes.pythonapi
+    forget = _address(python.PyErr_Clear)
+    lists, tuples = (
+        ctypes.byref(Asking(exchange.describe, _address(item), forget))
+        for item in (python.PyList_GetItem, python.PyTuple_GetItem)
+    )
+    return Asked(ask, lists, tuples)
+
+
+def _exchange() -> Exchange | None:
+    capsule = getattr(Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return None
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    found = Exchange.from_address(pointer(capsule, b"dlpack_exchange_api"))
+    return found if found.major == DLPACK_MAJOR else None
+
+
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, ctypes.c_void_p).value
