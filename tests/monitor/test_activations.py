@@ -16,6 +16,13 @@ from .training import batches, make_net
 BACKENDS = ["native", "torch"]
 
 
+@pytest.fixture(autouse=True, params=["taps", "hook"])
+def way(request, monkeypatch):
+    """Both ways to see outputs must see the same."""
+    usable = property(lambda _taps: request.param == "taps")
+    monkeypatch.setattr("torchvitals.probes.taps.Taps.usable", usable)
+
+
 def watched(tmp_path, model, optimizer=None, **options):
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.01)
     options = {"every": 1, "run": tmp_path / "run", **options}

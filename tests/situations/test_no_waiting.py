@@ -42,10 +42,11 @@ def operators(tmp_path, layers, watch):
         monitor = torchvitals.watch(
             model, optimizer, run=tmp_path, every=1, backend="torch", machine=False, **watch
         )
-    for step in range(4):
+    # One matrix a step has its rank measured at first: all have had their turn before the last.
+    for step in range(layers + 2):
         x = torch.ones(4, 8)
         counting = Counting()
-        if step == 3:
+        if step == layers + 1:
             with counting:
                 model(x).square().mean().backward()
                 optimizer.step()

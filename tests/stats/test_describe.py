@@ -14,11 +14,13 @@ from torchvitals.stats.native.library import kernel
 pytestmark = pytest.mark.skipif(kernel() is None, reason="no C kernel was built")
 
 
-def asked(tensors, *, known=False):
-    table = np.zeros(len(tensors), np.uint64), np.zeros(len(tensors), np.int64)
-    codes = np.zeros(len(tensors), np.uint8)
-    places = [array.ctypes.data for array in (*table, codes)]
-    return room.describe(tensors, *places, known=known), *table, codes
+def places_of(*columns):
+    return room.Places(*(column.ctypes.data for column in columns))
+
+
+def asked(tensors):
+    columns = [np.zeros(len(tensors), kind) for kind in (np.uint64, np.int64, np.uint8, np.uint64)]
+    return room.describe(tensors, places_of(*columns)), *columns
 
 
 def readable():
@@ -39,11 +41,12 @@ def readable():
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_addresses_sizes_and_dtypes_are_those_of_the_tensors(kind):
     tensors = kind(readable())
-    good, data, sizes, codes = asked(tensors)
+    good, data, sizes, codes, shapes = asked(tensors)
     assert good
     assert data.tolist() == [tensor.data_ptr() for tensor in tensors]
     assert sizes.tolist() == [tensor.numel() for tensor in tensors]
     assert codes.tolist() == [CODES[tensor.dtype] for tensor in tensors]
+    assert len(set(shapes.tolist())) == len({tuple(tensor.shape) for tensor in tensors})
 
 
 class Own(torch.Tensor):
@@ -81,18 +84,17 @@ def test_memory_that_was_given_back_gets_a_no():
 
 
 def test_any_other_sequence_gets_a_no():
-    assert not room.describe(iter([torch.ones(1)]), 0, 0, 0)
+    assert not room.describe(iter([torch.ones(1)]), room.Places(0, 0, 0, 0))
 
 
 def test_known_sizes_must_be_the_same():
     tensors = [torch.ones(3), torch.ones(4)]
-    _, data, sizes, codes = asked(tensors)
-    places = [array.ctypes.data for array in (data, sizes, codes)]
-    assert room.describe([torch.ones(3), torch.ones(4)], *places, known=True)
-    assert not room.describe([torch.ones(3), torch.ones(5)], *places, known=True)
-    halves = [torch.ones(3), torch.ones(4, dtype=torch.float16)]
-    assert not room.describe(halves, *places, known=True)
-    assert sizes.tolist() == [3, 4]
+    _, *columns = asked(tensors)
+    places = places_of(*columns)
+    assert room.describe([torch.ones(3), torch.ones(4)], places, known=True)
+    for other in (torch.ones(5), torch.ones(2, 2), torch.ones(4, dtype=torch.float16)):
+        assert not room.describe([torch.ones(3), other], places, known=True)
+    assert columns[1].tolist() == [3, 4]
 
 
 def test_an_older_torch_is_asked_tensor_by_tensor(monkeypatch):

@@ -14,6 +14,7 @@ from torchvitals.monitor.reference import Pairing, alike, pairs_of
 from torchvitals.monitor.scaling import Scaling
 from torchvitals.probes.activations import Activations
 from torchvitals.probes.tree import ModuleSite
+from torchvitals.record.key import ROOT
 from torchvitals.stats.backend import Backend
 
 
@@ -124,6 +125,7 @@ class Looking:
                 [ModuleSite(n, x, 0, (), ()) for x, n in self._modules.items() if n in means],
                 set(),
                 self._backend,
+                [x for x, n in self._modules.items() if n == ROOT],
                 stride=0,
                 eval_mode=True,
                 plain=True,

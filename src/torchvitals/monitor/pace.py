@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from torchvitals.monitor.wall import Wall
-from torchvitals.probes.activations import is_compiled
 from torchvitals.probes.backward import BackwardCatcher
 from torchvitals.probes.batch import size_of
 from torchvitals.probes.call import CallCatcher
@@ -27,6 +26,7 @@ from torchvitals.probes.clocks import (
     Clocks,
     cuda_event,
 )
+from torchvitals.probes.compiled import is_compiled
 from torchvitals.probes.flops import FlopCounter
 from torchvitals.probes.noise_scale import NoiseScale
 from torchvitals.probes.peaks import peak_flops

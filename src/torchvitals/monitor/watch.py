@@ -27,8 +27,9 @@ from torchvitals.monitor.ranks import Ranks
 from torchvitals.monitor.reference import copy_of
 from torchvitals.monitor.run_path import default_path
 from torchvitals.monitor.steps import Steps
-from torchvitals.probes.activations import Activations, is_compiled
+from torchvitals.probes.activations import Activations
 from torchvitals.probes.attention import Attention
+from torchvitals.probes.compiled import is_compiled
 from torchvitals.probes.criterion import Criterion
 from torchvitals.probes.gradients import Gradients
 from torchvitals.probes.inputs import Inputs
@@ -241,6 +242,7 @@ def watch(
                 watched_modules,
                 {site.module for site in tree.modules},
                 chosen_backend,
+                models.values(),
                 stride=stride,
                 eval_mode=eval_activations,
                 in_graph=compiled,

@@ -1,8 +1,8 @@
 """Activations: what the layers put out, over all calls and micro-batches of a step.
 
-One hook for all modules, put in place for the length of a monitored step: between monitored steps
-there is nothing to call, and the model itself carries no trace of us
-(docs/decisions/0005-global-forward-hook.md).
+They are tapped for the length of a monitored step (`probes.taps`), or seen by one hook for all
+modules where they can't be (docs/decisions/0005-global-forward-hook.md): between monitored steps
+there is nothing to call, and copies of the model carry no trace of us.
 
     activation/<module>/<stat>            rms, mean, std, min, max, zero_frac, num_nan …
     activation/<module>/saturated_frac    share at the ends of a bounded activation
@@ -14,7 +14,7 @@ A module that returns several tensors has sites ``name:out[0]``, ``name:out[key]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from time import perf_counter
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
+from torchvitals.probes.compiled import compiled_modules, is_compiled
 from torchvitals.probes.pieces import Piece
 from torchvitals.probes.probe import (
     BinBook,
@@ -37,6 +38,7 @@ from torchvitals.probes.probe import (
     stacked,
     to_float32,
 )
+from torchvitals.probes.taps import Taps
 from torchvitals.probes.tree import ModuleSite
 from torchvitals.probes.units import UnitCounters, UnitSnapshot, activity_floor, bounded_ends
 from torchvitals.record import MISSING, Key
@@ -55,9 +57,10 @@ COLUMNS = (*STATS, "saturated_frac", "dead_frac", "dormant_frac")
 SMALL = 1 << 21
 """Outputs up to this many elements wait for company: one kernel call for many of them."""
 
-WAITING = 64
+WAITING = 256
 WAITING_ELEMENTS = 1 << 21
-"""How many outputs, and how many elements in all, may wait: 8 MB that live a little longer."""
+"""How many outputs, and how many elements in all, may wait for the end of the model's call: 8 MB
+that live a little longer."""
 
 TRIAL_ELEMENTS = 1 << 24
 """Elements of outputs on trial in one step: they are kept to its end."""
@@ -97,13 +100,12 @@ class Company:
         units: UnitCounters,
         backend: Backend,
     ) -> None:
-        self.sites = sites
-        self.shapes = list(map(_shape, tensors))
+        self._sites = list(sites)
+        self._shapes = list(map(_shape, tensors))
         self.layout = backend.layout(tensors)
         self.lines = [site.line for site in sites]
         self.ends: NDArray[np.float32] | None = None
         self.activity: list[Activity | None] | None = None
-        self._units = units
         if any(site.ends[0] > -np.inf for site in sites):
             self.ends = np.array([site.ends for site in sites], dtype=np.float32)
         if any(site.floor is not None for site in sites):
@@ -111,12 +113,21 @@ class Company:
                 None if site.floor is None else units.of(site.line, tensor, site.floor, site.name)
                 for site, tensor in zip(sites, tensors, strict=True)
             ]
-        self._counted = [a for a in self.activity or () if a is not None]
+        self._counted = units.rows_of(a for a in self.activity or () if a is not None)
+
+    def fits(self, sites: list[Site], tensors: tuple[Tensor, ...]) -> bool:
+        """Whether it was prepared for these outputs."""
+        if self._sites != sites:
+            return False
+        if self.layout is not None:
+            found: bool = self.layout.fits(tensors)
+            return found
+        return self._shapes == list(map(_shape, tensors))
 
     def count_rows(self) -> None:
         """Note how many rows of each layer are about to be looked at."""
-        if self._counted:
-            self._units.saw(self._counted)
+        for layer, rows in self._counted:
+            layer.rows += rows
 
 
 @dataclass(slots=True)
@@ -140,6 +151,7 @@ class Activations:
         sites: Sequence[ModuleSite],
         whole: Set[nn.Module],
         backend: Backend,
+        roots: Iterable[nn.Module] = (),
         *,
         stride: int,
         eval_mode: bool = False,
@@ -170,7 +182,11 @@ class Activations:
         self._bins = BinBook(stride, names)
         self._units = UnitCounters()
         self._handle: RemovableHandle | None = None
-        self._waiting: list[tuple[Site, Tensor, int]] = []
+        self._roots = frozenset(roots)
+        """The models themselves: when their call returns, nothing more comes to wait for."""
+        self._taps = Taps(dict.fromkeys((*self._modules, *self._roots)), self._seen)
+        self._waiting: tuple[list[Site], list[Tensor], list[int]] = ([], [], [])
+        """Outputs that wait, whose they are, and their versions then."""
         self._pending = 0
         self._on_trial = 0
         self._trial: list[Site] = []
@@ -179,6 +195,7 @@ class Activations:
         self._spent = 0.0
         self._window: Window | None = None
         self._looking = False
+        self._looks = True
         if in_graph:
             from torchvitals.probes.in_graph import Window
 
@@ -189,14 +206,28 @@ class Activations:
         self._looking = True
         if self._handle is not None or not self._modules or self._window is not None:
             return
-        if any(map(is_compiled, self._modules)):
+        if self._taps.usable:
+            if self._taps.is_open:
+                return
+            if not any(map(is_compiled, self._modules)):
+                self._taps.open()
+                return
+        self._taps.close()
+        if any(map(is_compiled, self._modules)) or self._runs_compiled():
             self._stop_for_compile()
         else:
             self._handle = register_module_forward_hook(self._hook)
 
+    def _runs_compiled(self) -> bool:
+        """Whether torch.compile() was called on one of the models since; looked for once."""
+        looks, self._looks = self._looks, False
+        return looks and any(found._orig_mod in self._whole for found in compiled_modules())
+
     def close(self) -> None:
         """Stop seeing outputs."""
         self._looking = False
+        if self._taps.is_open:
+            self._taps.close()
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
@@ -219,30 +250,39 @@ class Activations:
         if site is None:
             name = self._modules[module] + (f":out{path}" if path else "")
             site = self._several[module, path] = self._new_site(name, module, alone=False)
-        self._measure((site,), (local(output),))
+        self._measure([site], (local(output),))
 
     def _hook(self, module: nn.Module, _inputs: Any, output: Any) -> None:
         # Inside a compiled region this is all that is traced: the graph stays whole.
-        if torch.compiler.is_compiling() or _transformed() is not None:
-            return  # tensors of torch.func hold no values of their own
+        if torch.compiler.is_compiling():
+            return
+        if module in self._modules or module in self._roots:
+            self._seen(module, output)
+        elif is_compiled(module) and getattr(module, "_orig_mod", None) in self._whole:
+            # The model was compiled after watch(): a global hook would compile it once more.
+            self._stop_for_compile()
+
+    def _seen(self, module: nn.Module, output: Any) -> None:
+        """A module was called. The way of most calls is short."""
+        # Tensors of torch.func hold no values of their own. Activation checkpointing runs the
+        # forward again inside the backward pass: not counted.
+        if _current_graph_task_id() != -1 or _transformed() is not None:
+            return
         site = self._settled.get(module)
-        if site is not None and module.training and type(output) is Tensor:
-            # The way of most calls: a small output that is known to stay as it is.
-            if _current_graph_task_id() == -1:
-                self._waiting.append((site, output, output._version))
-                self._pending += output.numel()
-                if self._pending >= WAITING_ELEMENTS or len(self._waiting) >= WAITING:
-                    self._timed(self.flush)
-            return
-        name = self._modules.get(module)
-        if name is None:
-            if is_compiled(module) and getattr(module, "_orig_mod", None) in self._whole:
-                # The model was compiled after watch(): a global hook would compile it once more.
-                self._stop_for_compile()
-            return
-        # Activation checkpointing runs the forward again inside the backward pass: not counted.
-        if (module.training or self._eval_mode) and _current_graph_task_id() == -1:
-            self._timed(lambda: self._see(module, name, output))
+        if site is not None and type(output) is Tensor and module.training:
+            sites, tensors, versions = self._waiting
+            sites.append(site)
+            tensors.append(output)
+            versions.append(output._version)
+            self._pending += output.numel()
+            if self._pending >= WAITING_ELEMENTS or len(sites) >= WAITING:
+                self._timed(self.flush)
+        elif module.training or self._eval_mode:
+            name = self._modules.get(module)
+            if name is not None:
+                self._timed(lambda: self._see(module, name, output))
+        if module in self._roots:
+            self._timed(self.flush)
 
     def _timed(self, action: Callable[[], None]) -> None:
         begun = perf_counter()
@@ -299,32 +339,29 @@ class Activations:
             if self._on_trial <= TRIAL_ELEMENTS:
                 site.watched, site.version = tensor, tensor._version
                 self._trial.append(site)
-        self._measure((site,), (tensor,))
+        self._measure([site], (tensor,))
 
     def flush(self) -> None:
         """Measure the outputs that wait."""
-        waiting, self._waiting, self._pending = self._waiting, [], 0
-        if not waiting:
+        (sites, tensors, versions), self._waiting = self._waiting, ([], [], [])
+        self._pending = 0
+        if not sites:
             return
-        sites, tensors, versions = zip(*waiting, strict=True)
-        if tuple(map(_version, tensors)) == versions:
-            self._measure(sites, tensors)
-            return
-        good = []
-        for entry in waiting:
-            site, tensor, version = entry
-            if tensor._version == version:
-                good.append(entry)
-            else:
-                # Overwritten in place after all: this call is lost, the next ones won't wait.
-                self._settled.pop(site.module, None)
-                self._lost.append(site.line)
-        if good:
-            self._measure(
-                tuple(site for site, _, _ in good), tuple(tensor for _, tensor, _ in good)
-            )
+        if list(map(_version, tensors)) != versions:
+            good = []
+            for site, tensor, version in zip(sites, tensors, versions, strict=True):
+                if tensor._version == version:
+                    good.append((site, tensor))
+                else:
+                    # Overwritten in place after all: this call is lost, the next ones won't wait.
+                    self._settled.pop(site.module, None)
+                    self._lost.append(site.line)
+            if not good:
+                return
+            sites, tensors = map(list, zip(*good, strict=True))
+        self._measure(sites, tuple(tensors))
 
-    def _measure(self, sites: tuple[Site, ...], tensors: tuple[Tensor, ...]) -> None:
+    def _measure(self, sites: list[Site], tensors: tuple[Tensor, ...]) -> None:
         company = self._company(sites, tensors)
         company.count_rows()
         measured = self._backend.measure(
@@ -336,15 +373,13 @@ class Activations:
         )
         self._parts.append((company.lines, measured))
 
-    def _company(self, sites: tuple[Site, ...], tensors: tuple[Tensor, ...]) -> Company:
+    def _company(self, sites: list[Site], tensors: tuple[Tensor, ...]) -> Company:
         """What goes with these outputs, prepared once for outputs of these shapes."""
-        turn, shapes = self._turn, list(map(_shape, tensors))
+        turn = self._turn
         self._turn += 1
-        if turn < len(self._usual):
-            usual = self._usual[turn]
-            if usual.sites == sites and usual.shapes == shapes:
-                return usual
-        key = (tuple(site.line for site in sites), *shapes)
+        if turn < len(self._usual) and self._usual[turn].fits(sites, tensors):
+            return self._usual[turn]
+        key = (tuple(site.line for site in sites), *map(_shape, tensors))
         company = self._companies.get(key)
         if company is None:
             if len(self._companies) > MAX_COMPANIES:
@@ -352,7 +387,8 @@ class Activations:
                 self._usual.clear()
             company = Company(sites, tensors, self._units, self._backend)
             self._companies[key] = company
-        self._usual[turn:] = [company]
+        if self._usual[turn : turn + 1] != [company]:
+            self._usual[turn:] = [company]
         return company
 
     def take(self) -> ActivationRaw:
@@ -440,14 +476,6 @@ class Activations:
 def is_signal(tensor: Tensor) -> bool:
     """Whether a tensor holds values worth statistics: indices and masks do not."""
     return not tensor.is_meta and (tensor.is_floating_point() or tensor.is_complex())
-
-
-def is_compiled(module: nn.Module) -> bool:
-    """Whether calls of this module go through torch.compile."""
-    return (
-        type(module).__name__ == "OptimizedModule"
-        or getattr(module, "_compiled_call_impl", None) is not None
-    )
 
 
 def merged(

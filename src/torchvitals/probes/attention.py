@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from torchvitals.probes import attention_calls as calls
-from torchvitals.probes.activations import is_compiled
 from torchvitals.probes.attention_calls import AttentionCall
+from torchvitals.probes.compiled import is_compiled
 from torchvitals.probes.probe import Distributions, Notes, blank, to_float32
 from torchvitals.record import Key
 from torchvitals.stats.attention import LIMIT_ELEMENTS, attention_stats

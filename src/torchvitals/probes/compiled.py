@@ -9,7 +9,26 @@ from types import CodeType, FunctionType, ModuleType
 
 from torch import nn
 
-from torchvitals.probes.activations import is_compiled
+SLOT = "_compiled_call_impl"
+"""Where `module.compile()` leaves the compiled call."""
+TAP = "_torchvitals_tap"
+"""Marks what `probes.taps` puts there instead."""
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether calls of this module go through torch.compile."""
+    if type(module).__name__ == "OptimizedModule":
+        return True
+    call = getattr(module, SLOT, None)
+    return call is not None and not hasattr(call, TAP)
+
+
+def anything_compiled() -> bool:
+    """Whether torch.compile has compiled anything in this process so far."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return dynamo is not None and bool(
+        dynamo.utils.counters.get("stats") or dynamo.convert_frame.FRAME_COUNTER
+    )
 
 
 def has_compiled(model: nn.Module) -> bool:
@@ -22,10 +41,9 @@ def compiled_modules() -> list[nn.Module]:
 
     Looks through all objects of the process, some ten milliseconds, if anything was compiled.
     """
-    dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is None or not dynamo.utils.counters.get("stats"):
+    if not anything_compiled():
         return []
-    kind = dynamo.eval_frame.OptimizedModule
+    kind = sys.modules["torch._dynamo"].eval_frame.OptimizedModule
     return [found for found in gc.get_referrers(kind) if type(found) is kind]
 
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from torchvitals.probes import loss_calls as calls
-from torchvitals.probes.activations import is_compiled
+from torchvitals.probes.compiled import is_compiled
 from torchvitals.probes.loss_calls import LossCall
 from torchvitals.probes.probe import Distributions, Notes
 from torchvitals.probes.sheet import Sheet

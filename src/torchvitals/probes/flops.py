@@ -31,8 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils.flop_counter import flop_registry
 from torch.utils.hooks import RemovableHandle
 
-from torchvitals.probes.activations import is_compiled
-from torchvitals.probes.compiled import calls_compiled, compiled_modules, has_compiled
+from torchvitals.probes.compiled import calls_compiled, compiled_modules, has_compiled, is_compiled
 
 BACKWARD = 2
 """A backward pass as multiples of the forward: one product for the inputs, one for the weights."""

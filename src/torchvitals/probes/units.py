@@ -143,10 +143,9 @@ class UnitCounters:
             units, inner, step, floor, layer.counts, line, -(-rows // step), layer.totals
         )
 
-    def saw(self, activities: Iterable[Activity]) -> None:
-        """Note how many rows were looked at."""
-        for activity in activities:
-            self._layers[activity.line].rows += activity.rows
+    def rows_of(self, activities: Iterable[Activity]) -> list[tuple[Layer, int]]:
+        """The layers, and how many of their rows are looked at each time."""
+        return [(self._layers[activity.line], activity.rows) for activity in activities]
 
     def snapshot(self) -> UnitSnapshot | None:
         """The counts of both windows together when they are due, and the turn of the window."""

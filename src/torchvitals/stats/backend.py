@@ -116,7 +116,10 @@ class Backend(Protocol):
         """
 
     def layout(self, tensors: Sequence[Tensor]) -> Any:
-        """What can be prepared for lists that come anew each time with these shapes."""
+        """What can be prepared for lists that come anew each time with these shapes.
+
+        None, or something with `fits(tensors)`: whether a list that is measured next has them.
+        """
 
     def measure(
         self,

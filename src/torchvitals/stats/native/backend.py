@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torchvitals.record import UnsupportedTensor, VitalsError
 from torchvitals.record.bins import NUM_BINS, ZERO_BIN
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Activity, Bins, Measured, copy_by_operators
-from torchvitals.stats.native.describe import describe
+from torchvitals.stats.native.describe import Places, describe
 from torchvitals.stats.native.library import ACTIVITY, Batch, kernel, pool
 from torchvitals.stats.readable import readable
 
@@ -232,14 +232,6 @@ def room(bins: Bins, num: int) -> int:
     return bins.place
 
 
-class Places(NamedTuple):
-    """Where a table's columns are."""
-
-    data: int
-    sizes: int
-    dtypes: int
-
-
 class FixedTensors(list[Tensor]):
     """A list of tensors that stays the same from step to step: its table is made once.
 
@@ -286,6 +278,7 @@ class Table:
         "num",
         "places",
         "pointers",
+        "shapes",
         "tensors",
         "zeros",
     )
@@ -295,13 +288,16 @@ class Table:
         self.pointers = np.empty(num, dtype=np.uint64)
         self.counts = np.empty(num, dtype=np.int64)
         self.codes = np.empty(num, dtype=np.uint8)
-        self.places = Places(address(self.pointers), address(self.counts), address(self.codes))
+        self.shapes = np.empty(num, dtype=np.uint64)
+        self.places = Places(
+            address(self.pointers), address(self.counts), address(self.codes), address(self.shapes)
+        )
         self._batch: Batch | None = None
         self.tensors: Sequence[Tensor] = tensors
         """Those that are read: copies, where the tensors can't be read as they are."""
         self.zeros: list[tuple[int, int]] = []
         self.copied = False
-        if not describe(tensors, *self.places):
+        if not describe(tensors, self.places):
             self._ask_each()
 
     def _ask_each(self) -> None:
@@ -312,6 +308,7 @@ class Table:
         self.pointers[:] = list(map(_data_ptr, self.tensors))
         self.counts[:] = list(map(_numel, self.tensors))
         self.codes[:] = list(map(CODES.__getitem__, map(_dtype, self.tensors)))
+        self.shapes[:] = [hash(tuple(tensor.shape)) % (1 << 64) for tensor in self.tensors]
         if (self.counts[self.pointers == 0] > 0).any():
             raise UnsupportedTensor("a tensor whose memory was given back has no values to measure")
 
@@ -319,6 +316,10 @@ class Table:
     def of(cls, tensors: Sequence[Tensor]) -> Table:
         """The table of any list; a fixed one has it ready."""
         return tensors.table() if isinstance(tensors, FixedTensors) else cls(tensors)
+
+    @property
+    def _layout(self) -> tuple[NDArray[Any], ...]:
+        return self.counts, self.codes, self.shapes
 
     def like(self, other: Table) -> bool:
         """Whether both are read as they are, with the same dtypes."""
@@ -328,11 +329,11 @@ class Table:
         """Become the table of these tensors; False if they are not of the same sizes and dtypes."""
         if self.copied or len(tensors) != self.num:
             return False
-        if describe(tensors, *self.places, known=True):
+        if describe(tensors, self.places, known=True):
             return True
         other = Table(tensors)
-        same = np.array_equal(self.counts, other.counts) and np.array_equal(self.codes, other.codes)
-        if other.copied or not same:
+        same = map(np.array_equal, self._layout, other._layout)
+        if other.copied or not all(same):
             return False
         self.pointers[:] = other.pointers
         return True
@@ -355,7 +356,7 @@ class Table:
         """The kernel's struct, made once; the caller adds where results go."""
         batch = self._batch
         if batch is None:
-            data, sizes, dtypes = self.places
+            data, sizes, dtypes, _ = self.places
             batch = self._batch = Batch(
                 num=self.num, data=data, count=sizes, dtype=dtypes, parallel=pool()
             )
@@ -378,10 +379,17 @@ class Layout:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._table = Table(tensors)
         self._table.tensors = ()  # they are not ours to keep alive
+        self._taken: Sequence[Tensor] | None = None
+
+    def fits(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether these have the same shapes; they are to be measured next if so."""
+        self._taken = tensors if self._table.take(tensors) else None
+        return self._taken is not None
 
     def table(self, tensors: Sequence[Tensor]) -> Table:
         """The table of these tensors: this one with their addresses, or one of their own."""
-        return self._table if self._table.take(tensors) else Table(tensors)
+        taken, self._taken = self._taken, None
+        return self._table if taken is tensors or self._table.take(tensors) else Table(tensors)
 
 
 def on_cpu(tensors: Sequence[Tensor]) -> bool:

@@ -48,10 +48,20 @@ static int64_t dense(const described *t) {
     return count;
 }
 
-/* Fill in addresses, and sizes and dtypes too unless they are `known`: then they must be those.
- * 1 when the kernel can read all of them as they are, 0 at the first that it can't. */
+/* One number for a shape: equal sizes of another shape have other units. */
+static uint64_t mark_of(const described *t) {
+    uint64_t mark = (uint64_t)t->ndim;
+    for (int d = 0; d < t->ndim; d++) {
+        mark = (mark ^ (uint64_t)t->shape[d]) * 0x9e3779b97f4a7c15u;
+        mark ^= mark >> 32;
+    }
+    return mark;
+}
+
+/* Fill in addresses, and sizes, dtypes and shapes too unless they are `known`: then they must be
+ * those. 1 when the kernel can read all of them as they are, 0 at the first that it can't. */
 EXPORT int torchvitals_describe(const asking *ask, void *list, int64_t num, uint64_t *data,
-                                int64_t *count, uint8_t *dtype, int known) {
+                                int64_t *count, uint8_t *dtype, uint64_t *shape, int known) {
     for (int64_t k = 0; k < num; k++) {
         described t;
         void *tensor = ask->item(list, (ptrdiff_t)k);
@@ -62,9 +72,11 @@ EXPORT int torchvitals_describe(const asking *ask, void *list, int64_t num, uint
         const int code = dtype_of(&t);
         const int64_t size = t.device_type == CPU && code >= 0 ? dense(&t) : -1;
         if (size < 0 || (size && !t.data)) return 0;
-        if (known && (size != count[k] || code != dtype[k])) return 0;
+        const uint64_t mark = mark_of(&t);
+        if (known && (size != count[k] || code != dtype[k] || mark != shape[k])) return 0;
         count[k] = size;
         dtype[k] = (uint8_t)code;
+        shape[k] = mark;
         data[k] = (uint64_t)(uintptr_t)t.data + t.byte_offset;
     }
     return 1;

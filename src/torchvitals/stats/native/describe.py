@@ -45,12 +45,19 @@ class Asking(ctypes.Structure):
     )
 
 
-def describe(
-    tensors: Sequence[Tensor], data: int, sizes: int, dtypes: int, *, known: bool = False
-) -> bool:
-    """Fill in addresses, sizes and dtypes at these places; whether the kernel can read them all.
+class Places(NamedTuple):
+    """Where the columns of a table are."""
 
-    `known`: sizes and dtypes are there already, and must be the same.
+    data: int
+    sizes: int
+    dtypes: int
+    shapes: int
+
+
+def describe(tensors: Sequence[Tensor], places: Places, *, known: bool = False) -> bool:
+    """Fill in the columns of a table at these places; whether the kernel can read all tensors.
+
+    `known`: sizes, dtypes and shapes are there already, and must be the same.
     """
     found = _asked()
     # A subclass may say other things of itself than torch would of it: it is asked in Python.
@@ -59,7 +66,7 @@ def describe(
     how = found.lists if isinstance(tensors, list) else found.tuples
     if how is found.tuples and not isinstance(tensors, tuple):
         return False
-    return bool(found.ask(how, tensors, len(tensors), data, sizes, dtypes, known))
+    return bool(found.ask(how, tensors, len(tensors), *places, known))
 
 
 class Asked(NamedTuple):
@@ -81,9 +88,7 @@ def _asked() -> Asked | None:
         ctypes.c_void_p,
         ctypes.py_object,
         ctypes.c_int64,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
+        *[ctypes.c_void_p] * len(Places._fields),
         ctypes.c_int,
     ]
     python = ctypes.pythonapi

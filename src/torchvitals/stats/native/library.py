@@ -17,7 +17,7 @@ import torch
 
 log = logging.getLogger("torchvitals")
 
-ABI = 8
+ABI = 9
 
 
 ACTIVITY = np.dtype(

@@ -1,0 +1,76 @@
+"""`Taps`: see what modules put out, at a fifth of what a hook costs.
+
+Any hook, of a module or of all modules, sends the call down torch's slow path: five microseconds a
+module. But `module(x)` first asks the module for `_compiled_call_impl`, what `module.compile()`
+left there. A tap stands in that place for the length of a monitored step: it makes the ordinary
+call, looks at what came out and hands it on. torch leaves this attribute out of copies and pickles,
+so `deepcopy(model)` and `torch.save(model)` see nothing of it.
+
+Not used, and a hook for all modules instead (docs/decisions/0016-taps.md),
+- once anything was compiled in this process: compiled code would notice what comes and goes there;
+- where `nn.DataParallel` may be at work, in one process with several accelerators: its replicas
+  have the attributes of the module they are made from, and would call that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import distributed, nn
+
+from torchvitals.probes.compiled import SLOT, TAP, anything_compiled
+
+_is_compiling = torch.compiler.is_compiling
+
+
+class Taps:
+    """Tells `seen(module, output)` of every call of these modules while it is open."""
+
+    def __init__(
+        self, modules: Iterable[nn.Module], seen: Callable[[nn.Module, Any], None]
+    ) -> None:
+        self._taps = [(module, _tap(module, seen)) for module in modules]
+        self._never = replicas_possible()
+        self.is_open = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether the modules may be tapped now."""
+        return not self._never and not anything_compiled()
+
+    def open(self) -> None:
+        """Begin."""
+        for module, tap in self._taps:
+            module.__dict__.setdefault(SLOT, tap)
+        self.is_open = True
+
+    def close(self) -> None:
+        """End; what somebody else put there meanwhile stays."""
+        for module, tap in self._taps:
+            if module.__dict__.get(SLOT) is tap:
+                del module.__dict__[SLOT]
+        self.is_open = False
+
+
+def replicas_possible() -> bool:
+    """Whether `nn.DataParallel` has devices to make replicas on, and no other way is taken."""
+    devices: Any = getattr(torch, "accelerator", None) or torch.cuda
+    if devices.device_count() <= 1:
+        return False
+    return not (distributed.is_available() and distributed.is_initialized())
+
+
+def _tap(module: nn.Module, seen: Callable[[nn.Module, Any], None]) -> Callable[..., Any]:
+    call: Callable[..., Any] = module._call_impl
+
+    def tap(*args: Any, **kwargs: Any) -> Any:
+        output = call(*args, **kwargs)
+        # While a graph is traced this is all that goes into it.
+        if not _is_compiling():
+            seen(module, output)
+        return output
+
+    setattr(tap, TAP, True)
+    return tap
