@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchvitals.record import UnsupportedTensor
+from torchvitals.stats import sums
 from torchvitals.stats.backend import Activity, Bins, choose_backend
 from torchvitals.stats.native.library import kernel
 from torchvitals.stats.sums import MAX, MIN, SUM, SUMSQ
@@ -277,3 +278,34 @@ def test_bins_add_up_over_calls(backend):
     backend.measure([second], bins=together)
     backend.measure([first, second], bins=apart)
     np.testing.assert_array_equal(together.host()[0], apart.host().sum(axis=0))
+
+
+@pytest.mark.parametrize("backend", ["native", "torch", "triton"])
+@pytest.mark.parametrize("power", [-30, -20, -8, 0, 8, 14, 18, 30])
+def test_thin_sums_are_those_of_the_whole_measurement(backend, power):
+    torch.manual_seed(0)
+    tensors = [
+        torch.randn(size, dtype=torch.float64).mul(10.0**power).to(dtype)
+        for size in (1, 31, 2048, 5000)
+        for dtype in (torch.float32, torch.float64)
+    ]
+    tensors += [torch.zeros(3000), torch.tensor([1.0, np.nan, np.inf, -np.inf, 2.0]).repeat(500)]
+    chosen = choose_backend(backend)
+    thin, whole = chosen.measure(tensors, thin=True).host(), chosen.measure(tensors).host()
+    for place in (sums.COUNT, sums.NAN, sums.POSINF, sums.NEGINF):
+        np.testing.assert_array_equal(thin.sums[:, place], whole.sums[:, place])
+    np.testing.assert_allclose(sums.norms(thin.sums), sums.norms(whole.sums), rtol=1e-6)
+    scale = sums.norms(whole.sums) * np.sqrt(whole.sums[:, sums.COUNT])
+    np.testing.assert_array_less(
+        np.abs(thin.sums[:, sums.SUM] - whole.sums[:, sums.SUM]), 1e-6 * scale + 1e-300
+    )
+
+
+@pytest.mark.parametrize("backend", ["native"])
+def test_one_thin_tensor_alone(backend):
+    x = torch.randn(3000)
+    found = choose_backend(backend).measure([x], thin=True).sums[0]
+    assert found[sums.SUM] == pytest.approx(float(x.double().sum()), rel=1e-5, abs=1e-4)
+    assert found[sums.SUMSQ] == pytest.approx(float(x.double().square().sum()), rel=1e-6)
+    # The next one is whole again.
+    assert choose_backend(backend).measure([x]).sums[0, sums.MAX] == float(x.max())

@@ -52,7 +52,7 @@ class Handing(Noting):
     def _packet(self, begun: float, *, again: bool) -> Packet:
         """What the probes measured in this step."""
         parts: list[tuple[str, Probe, Any]] = []
-        for name, probe in self._probes.in_order():
+        for name, probe in self._probes.in_order:
             if self._wall.up(name):
                 with self._wall.around(name):
                     if isinstance(probe, Updates):
@@ -66,7 +66,7 @@ class Handing(Noting):
             self._hand_over_metrics()
         if self._plugged.probes:
             self._hand_over_plugged()
-        inside = sum(seer.take_spent() for seer in self._probes.seers())
+        inside = sum(seer.take_spent() for seer in self._probes.seers)
         spent = self._spent + inside + time.perf_counter() - begun
         self.overhead_s += spent
         self._spent = 0.0
@@ -147,7 +147,7 @@ class Handing(Noting):
 
     def _take_bins(self) -> Distributions:
         parts: Distributions = []
-        for name, probe in self._probes.in_order():
+        for name, probe in self._probes.in_order:
             if self._wall.up(name):
                 with self._wall.around(name):
                     parts += probe.take_bins()
@@ -163,7 +163,7 @@ class Handing(Noting):
         self._close_lag(gathering, together=together)
         if together:
             bins = self._take_bins()
-            parts = [(name, probe, probe.take()) for name, probe in self._probes.in_order()]
+            parts = [(name, probe, probe.take()) for name, probe in self._probes.in_order]
             found = gathering.exchange(parts, {}, bins)
             if bins and found.complete and self._ranks.is_writer:
                 self._recorder.put(Histograms(self._last_measured, time.time(), bins))

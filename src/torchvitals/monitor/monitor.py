@@ -252,7 +252,7 @@ class Monitor(Handing):
         self._outer = [None] * len(self._optimizers)
         if self._catcher is not None:
             self._catcher.remove()
-        for seer in self._probes.seers():
+        for seer in self._probes.seers:
             seer.close()
         if self._probes.activations is not None:
             self._probes.activations.leave()
@@ -321,7 +321,7 @@ class Monitor(Handing):
             self._pace.switch(active=self._active)
         if self._metrics:
             self._switch_metrics()
-        for seer in self._probes.seers():
+        for seer in self._probes.seers:
             if self._active and self._wall.up(seer.name):
                 seer.open()
             else:

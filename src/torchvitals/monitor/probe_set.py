@@ -45,24 +45,22 @@ class Probes:
         self.wiring = wiring
         self.weights = weights
         self.scaler = scaler
-
-    def in_order(self) -> list[tuple[str, Any]]:
-        """(name, probe) of those that are there."""
         named = [
-            ("gradients", self.gradients),
-            ("updates", self.updates),
-            ("optimizer state", self.optimizer_state),
-            ("activations", self.activations),
-            ("attention", self.attention),
-            ("inputs", self.inputs),
-            ("loss functions", self.criterion),
-            ("wiring", self.wiring),
-            ("weights", self.weights),
-            ("scaler", self.scaler),
+            ("gradients", gradients),
+            ("updates", updates),
+            ("optimizer state", optimizer_state),
+            ("activations", activations),
+            ("attention", attention),
+            ("inputs", inputs),
+            ("loss functions", criterion),
+            ("wiring", wiring),
+            ("weights", weights),
+            ("scaler", scaler),
         ]
-        return [(name, probe) for name, probe in named if probe is not None]
-
-    def seers(self) -> list[Seer]:
+        self.in_order: list[tuple[str, Any]] = [
+            (n, probe) for n, probe in named if probe is not None
+        ]
+        """(name, probe) of those that are there."""
+        found = (activations, attention, inputs, criterion, wiring)
+        self.seers: list[Seer] = [probe for probe in found if probe is not None]
         """Those that look while the model runs."""
-        found = (self.activations, self.attention, self.inputs, self.criterion, self.wiring)
-        return [probe for probe in found if probe is not None]

@@ -9,6 +9,7 @@ mean. NaN and Inf are stored as what they are, and make an epoch's mean NaN or I
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,10 @@ def as_number(name: str, value: Any) -> Any:
                 f"log({name}=…) takes one number, got a tensor of shape {tuple(value.shape)}; "
                 "reduce it first, for instance with .mean()"
             )
-        value = value.detach()
-        # On a device, reading would wait; a copy can't be overwritten before it is read.
-        return float(value) if value.is_cpu else value.clone()
+        if not value.is_cpu:
+            # Reading would wait; a copy can't be overwritten before it is read.
+            return value.detach().clone()
+        value = value.item()
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -66,17 +68,23 @@ class ScalarBook:
     def rows(self, before: int | None = None) -> list[Row]:
         """The rows of all steps before that one (None: all), each handed out once."""
         done = sorted(step for step in self._open if before is None or step < before)
-        return [self._row(step) for step in done]
+        found: list[Row] = []
+        for names, steps in groupby(done, key=lambda step: tuple(self._open[step])):
+            found += self._alike(names, list(steps))
+        return found
 
     @property
     def newest(self) -> int | None:
         """The newest step something was logged for."""
         return max(self._open, default=None)
 
-    def _row(self, step: int) -> Row:
-        values = self._open.pop(step)
-        names = tuple(values)
+    def _alike(self, names: tuple[Key, ...], steps: list[int]) -> list[Row]:
+        """The rows of steps for which the same names were logged."""
         header = self._headers.setdefault(names, names)
+        means = [[t / n for t, n in self._open.pop(step).values()] for step in steps]
         with np.errstate(over="ignore", invalid="ignore"):
-            means = np.array([t / n for t, n in values.values()]).astype(np.float32)
-        return Row(step, self._times.pop(step), header, means)
+            table = np.array(means).astype(np.float32)
+        return [
+            Row(step, self._times.pop(step), header, line)
+            for step, line in zip(steps, table, strict=True)
+        ]

@@ -178,7 +178,7 @@ class Talk(TakesMetrics):
         self._settle()
         probes = {
             name: probe.state_dict()
-            for name, probe in self._probes.in_order()
+            for name, probe in self._probes.in_order
             if hasattr(probe, "state_dict")
         }
         state: dict[str, Any] = {"version": 1, "step": self._steps.done, "probes": probes}
@@ -202,7 +202,7 @@ class Talk(TakesMetrics):
                 f"{self._steps.done} already"
             )
         self._steps.resume(int(state["step"]))
-        for name, probe in self._probes.in_order():
+        for name, probe in self._probes.in_order:
             if hasattr(probe, "load_state_dict") and name in state["probes"]:
                 probe.load_state_dict(state["probes"][name])
         if self.guard is not None and "guard" in state:

@@ -35,6 +35,7 @@ from torchvitals.probes.probe import (
     Notes,
     SiteNames,
     blank,
+    same_lines,
     stacked,
     to_float32,
 )
@@ -370,6 +371,7 @@ class Activations:
             ends=company.ends,
             activity=company.activity,
             layout=company.layout,
+            thin=self._plain,
         )
         self._parts.append((company.lines, measured))
 
@@ -437,7 +439,8 @@ class Activations:
         """Which outputs were seen, in which order."""
         return (
             raw.num_sites,
-            tuple((tuple(lines), m.outside is None) for lines, m in raw.parts),
+            same_lines(raw.parts),
+            tuple(measured.outside is None for _, measured in raw.parts),
             tuple(raw.lost),
         )
 

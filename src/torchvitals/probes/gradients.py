@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import is_not
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from torchvitals.probes.probe import (
     Notes,
     SiteNames,
     blank,
+    same_lines,
     stacked,
     stat_keys,
     to_float32,
@@ -150,7 +153,7 @@ class Gradients:
     def _measure(self, lines: list[int], grads: Sequence[Tensor | None]) -> None:
         # Handed on as the list it is: a prepared one stays prepared.
         tensors: Sequence[Any] = grads
-        if self._done or not all(grad is not None for grad in grads):
+        if self._done or not all(map(is_not, grads, repeat(None))):
             fresh = [
                 (line, grad)
                 for line, grad in zip(lines, grads, strict=True)
@@ -165,8 +168,8 @@ class Gradients:
     def shape(self, raw: GradientRaw) -> Hashable:
         """Which lines were measured and clipped."""
         return (
-            tuple(tuple(lines) for lines, _ in raw.before),
-            tuple(tuple(lines) for lines, _ in raw.after),
+            same_lines(raw.before),
+            same_lines(raw.after),
             tuple((tuple(clip.lines), clip.norm is None) for clip in raw.clips),
         )
 

@@ -69,6 +69,11 @@ def stacked(parts: Sequence[Any], field: str) -> NDArray[np.float64]:
     return np.stack([getattr(measured.host(), field) for _, measured in parts])
 
 
+def same_lines(parts: Sequence[tuple[list[int], Any]]) -> Hashable:
+    """Equal for parts with the same list objects: a probe keeps those of its usual steps."""
+    return tuple(id(lines) for lines, _ in parts)
+
+
 def stat_keys(kind: str, sites: Sequence[str], stats: Sequence[str] = s.STATS) -> list[Key]:
     """The columns of each site in turn."""
     return [Key(kind, site, stat) for site in sites for stat in stats]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
-from operator import attrgetter, is_
+from itertools import repeat, zip_longest
+from operator import attrgetter, is_, is_not
 from typing import Any
 
 from torch import Tensor
@@ -87,7 +87,7 @@ class Roster:
             self._parameters = [p for group in groups for p in group["params"]]
             self._spread = any(map(is_dtensor, self._parameters))
         grads: list[Any] = [p.grad for p in self._parameters]
-        whole = all(grad is not None for grad in grads)
+        whole = all(map(is_not, grads, repeat(None)))
         if self._spread:
             grads = locals_of(grads)
         scale = getattr(self._optimizer, "grad_scale", None)

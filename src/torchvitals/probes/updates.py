@@ -29,6 +29,7 @@ from torchvitals.probes.probe import (
     Notes,
     SiteNames,
     blank,
+    same_lines,
     stacked,
     stat_keys,
     to_float32,
@@ -227,8 +228,9 @@ class Updates:
     def shape(self, raw: UpdateRaw) -> Hashable:
         """Which lines were measured, and how."""
         return (
-            tuple((tuple(lines), m.delta_sums is None) for lines, m in raw.whole),
-            tuple(tuple(lines) for lines, _ in raw.samples),
+            same_lines(raw.whole),
+            tuple(measured.delta_sums is None for _, measured in raw.whole),
+            same_lines(raw.samples),
         )
 
     def values(self, raws: Sequence[UpdateRaw], notes: Notes) -> NDArray[np.float32]:

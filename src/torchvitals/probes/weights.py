@@ -33,8 +33,9 @@ ELEMENTS = 16
 """Elements of a row that are compared, evenly spaced."""
 MAX_ELEMENTS = 1 << 25
 """Of a matrix whose rank is measured."""
-FIRST = 50
-"""Monitored steps in which all matrices are measured for the first time."""
+FIRST = 100
+"""Monitored steps in which all matrices are measured for the first time: one a step of most
+models, which costs some fifty small operators."""
 PERIOD = 100
 """Monitored steps between two measurements of a matrix, which take turns."""
 ITERATIONS = 6

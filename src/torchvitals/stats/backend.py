@@ -129,9 +129,12 @@ class Backend(Protocol):
         ends: NDArray[np.float32] | None = None,
         activity: Sequence[Activity | None] | None = None,
         layout: Any = None,
+        thin: bool = False,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to.
 
+        `thin`: only counts, the sum and the sum of squares are asked for; where that is cheaper,
+        minima, maxima and zeros are not looked at.
         `layout`: what `layout()` made of a list of the same shapes. `ends`: (low, high) of each
         tensor, to count what lies at or beyond them; (−inf, inf) for tensors without ends.
         `activity`: counters of active units to add to.

@@ -69,13 +69,16 @@ class ByDevice:
         ends: NDArray[np.float32] | None = None,
         activity: Sequence[Activity | None] | None = None,
         layout: Any = None,
+        thin: bool = False,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to."""
         chosen = self._of(tensors)
         if chosen is not self._cpu:
             layout = None
         self._settle(tensors, bins)
-        return chosen.measure(tensors, bins=bins, ends=ends, activity=activity, layout=layout)
+        return chosen.measure(
+            tensors, bins=bins, ends=ends, activity=activity, layout=layout, thin=thin
+        )
 
     def measure_update(
         self,

@@ -128,10 +128,10 @@ def columns(
     backend: Backend, tensors: Sequence[Tensor], functions: Sequence[Callable[..., object]]
 ) -> list[list[float]]:
     """Each function's values of all tensors, from one pass over them."""
-    sums = backend.measure(tensors).host().sums
     if all(function in ALONE for function in functions):
+        sums = backend.measure(tensors, thin=True).host().sums
         return [ALONE[function](sums).tolist() for function in functions]
-    derived = s.derive(sums)
+    derived = s.derive(backend.measure(tensors).host().sums)
     low, high = derived[:, s.STATS.index("min")], derived[:, s.STATS.index("max")]
     return [
         (np.maximum(-low, high) if function is absmax else derived[:, PLACES[function]]).tolist()

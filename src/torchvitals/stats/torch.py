@@ -50,6 +50,7 @@ class TorchBackend:
         ends: NDArray[np.float32] | None = None,
         activity: Sequence[Activity | None] | None = None,
         layout: object = None,
+        thin: bool = False,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to."""
         with torch.no_grad():

@@ -95,7 +95,7 @@ class Layouts:
         return place
 
     def _find(self, form: str, header: tuple[Key, ...]) -> Place:
-        ids = [self._column(key) for key in header]
+        ids = self._ids(header)
         wanted = set(ids)
         alike = [(n, at) for n, (f, at) in self._layouts.items() if f == form]
         holding = [(len(at), n) for n, at in alike if wanted <= at.keys()]
@@ -123,14 +123,19 @@ class Layouts:
         )
         return dict.fromkeys([*known, *ids])
 
-    def _column(self, key: Key) -> int:
-        number = self._columns.get(key)
-        if number is None:
-            cursor = self._connection.execute(
-                "INSERT INTO columns (kind, site, stat) VALUES (?, ?, ?)", tuple(key)
+    def _ids(self, header: tuple[Key, ...]) -> list[int]:
+        """The columns' numbers; those that are new are stored, thousands at once."""
+        known = self._columns
+        new = [key for key in dict.fromkeys(header) if key not in known]
+        if new:
+            top = self._connection.execute("SELECT coalesce(max(id), 0) FROM columns").fetchone()[0]
+            found = {Key(*key): number for number, key in enumerate(new, start=top + 1)}
+            self._connection.executemany(
+                "INSERT INTO columns (id, kind, site, stat) VALUES (?, ?, ?, ?)",
+                [(number, *key) for key, number in found.items()],
             )
-            number = self._columns[Key(*key)] = int(cursor.lastrowid or 0)
-        return number
+            known |= found
+        return [known[key] for key in header]
 
     def _create(self, form: str, ids: Iterable[int]) -> int:
         columns = list(ids)

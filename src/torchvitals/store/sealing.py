@@ -39,12 +39,14 @@ class Sealing:
         }
         self._seal: Seal | None = None
 
-    def appended(self, attempt: int, layout: int) -> None:
-        """One more raw row; does a piece of work when there is some."""
+    def appended(self, attempt: int, layout: int, rows: int = 1) -> None:
+        """So many more raw rows; does a piece of work for each when there is some."""
         group = (attempt, layout)
         if group not in self._unsealable:
-            self._raw[group] = self._raw.get(group, 0) + 1
-        if self._seal is not None or self._raw.get(group, 0) >= self._due(layout):
+            self._raw[group] = self._raw.get(group, 0) + rows
+        for _ in range(rows):
+            if self._seal is None and self._raw.get(group, 0) < self._due(layout):
+                break
             self.advance()
 
     def advance(self) -> bool:

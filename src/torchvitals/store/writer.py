@@ -16,16 +16,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from torchvitals.record.bins import NUM_BINS
 from torchvitals.record.errors import ConfigError, RunExists, RunLocked, StoreError
 from torchvitals.record.event import Event
-from torchvitals.record.row import MISSING, HistogramRow, Row
+from torchvitals.record.row import MISSING, Floats, HistogramRow, Row
 from torchvitals.record.run_info import RunInfo
 from torchvitals.store.attempts import HEARTBEAT_STALE_S, last_step, step_spans
 from torchvitals.store.codec import MISSING_COUNT, encode_count_row, row_blob
@@ -37,6 +39,9 @@ from torchvitals.store.sealing import Sealing
 
 HEARTBEAT_S: Final = 1.0
 _INSERT: Final = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)"
+
+RawRow: TypeAlias = tuple[int, float, int, bytes]
+"""Step, time, layout and values."""
 
 
 class RunWriter:
@@ -125,14 +130,7 @@ class RunWriter:
                     f"{len(row.header)} columns, the values have shape {values.shape}."
                 )
         with self._writing():
-            for row, values in found:
-                if row.header:
-                    place = self._layouts.of_row(row.header)
-                    if place.positions is not None:
-                        wide = np.full(place.width, MISSING, dtype="<f4")
-                        wide[place.positions] = values
-                        values = wide  # noqa: PLW2901
-                    self._insert(row.step, row.time, place.layout, values.tobytes())
+            self._insert([self._placed(row, values) for row, values in found if row.header])
 
     def append_histograms(self, row: HistogramRow) -> None:
         """Store the histograms of a step."""
@@ -151,7 +149,7 @@ class RunWriter:
                 wide[:, 0] = MISSING_COUNT
                 wide[place.positions] = counts
                 counts = wide
-            self._insert(row.step, row.time, place.layout, encode_count_row(counts))
+            self._insert([(int(row.step), float(row.time), place.layout, encode_count_row(counts))])
 
     def event(self, event: Event) -> None:
         """Store something that happened."""
@@ -229,18 +227,33 @@ class RunWriter:
         state = "closed" if self._closed else f"attempt {self.attempt}"
         return f"<RunWriter {str(self.path)!r}, {state}, last step {self.last_step}>"
 
-    def _insert(self, step: int, row_time: float, layout: int, payload: bytes) -> None:
-        step, row_time = int(step), float(row_time)
-        self._seq += 1
-        self._connection.execute(
+    def _placed(self, row: Row, values: Floats) -> RawRow:
+        place = self._layouts.of_row(row.header)
+        if place.positions is not None:
+            wide = np.full(place.width, MISSING, dtype="<f4")
+            wide[place.positions] = values
+            values = wide
+        return int(row.step), float(row.time), place.layout, values.tobytes()
+
+    def _insert(self, rows: list[RawRow]) -> None:
+        if not rows:
+            return
+        begin = self._seq + 1
+        self._connection.executemany(
             _INSERT,
-            (self._seq, self.attempt, layout, step, row_time, row_blob(step, row_time, payload)),
+            [
+                (seq, self.attempt, layout, step, when, row_blob(step, when, payload))
+                for seq, (step, when, layout, payload) in enumerate(rows, start=begin)
+            ],
         )
+        self._seq += len(rows)
+        newest = max(step for step, *_ in rows)
         # The newest attempt counts, even when it starts again below where an older one ended.
         started = self._stored and self.last_step is not None
-        self.last_step = max(step, self.last_step or step) if started else step
+        self.last_step = max(newest, self.last_step or newest) if started else newest
         self._stored = True
-        self._sealing.appended(self.attempt, layout)
+        for layout, group in groupby(rows, key=itemgetter(2)):
+            self._sealing.appended(self.attempt, layout, len(list(group)))
 
     def _end_attempt(self, status: str) -> None:
         now = self._clock()

@@ -74,13 +74,15 @@ class NativeBackend:
         ends: NDArray[np.float32] | None = None,
         activity: Sequence[Activity | None] | None = None,
         layout: Layout | None = None,
+        thin: bool = False,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to."""
         if len(tensors) == 1 and all_plain(tensors):
-            return self._single.measure(tensors[0], bins, ends, activity)
+            return self._single.measure(tensors[0], bins, ends, activity, thin=thin)
         table = Table.of(tensors) if layout is None else layout.table(tensors)
         out = Measured(sums=np.empty((table.num, len(s.FIELDS))))
         batch = table.batch(bins)
+        batch.thin = thin
         if ends is not None:
             ends = np.ascontiguousarray(ends, dtype=np.float32)
             out.outside = np.zeros(len(tensors))
@@ -195,6 +197,8 @@ class Single:
         bins: Bins | None,
         ends: NDArray[np.float32] | None,
         activity: Sequence[Activity | None] | None,
+        *,
+        thin: bool,
     ) -> Measured:
         """As `NativeBackend.measure`, for a tensor the kernel can read as it is."""
         self._pointer[0] = tensor.data_ptr()
@@ -204,7 +208,7 @@ class Single:
         batch = self._batch
         batch.sums = address(out.sums)
         batch.threads = torch.get_num_threads()
-        batch.stride, batch.bins = 1, None
+        batch.stride, batch.bins, batch.thin = 1, None, thin
         if bins is not None:
             batch.stride, batch.bins = bins.stride, room(bins, 1)
         batch.ends = batch.active = None
@@ -363,7 +367,7 @@ class Table:
         else:
             batch.old = batch.grad = batch.ends = batch.active = None
             batch.delta_bins = batch.grad_sums = batch.grad_bins = None
-            batch.roll = 0
+            batch.roll = batch.thin = 0
         batch.threads = torch.get_num_threads()
         batch.stride = 1 if bins is None else bins.stride
         batch.bins = None if bins is None else room(bins, self.num)

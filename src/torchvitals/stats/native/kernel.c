@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ABI_VERSION 9
+#define ABI_VERSION 10
 
 /* Bytes of an element. */
 static const int WIDTH[] = {[F32] = 4, [F64] = 8, [F16] = 2, [BF16] = 2};
@@ -63,6 +63,7 @@ typedef struct {
     int32_t threads;
     int32_t stride;         /* histogram: one group in `stride`; 1 takes all */
     int32_t roll;           /* old becomes data in the same pass */
+    int32_t thin;           /* no minima, maxima and zeros, and nothing but sums */
 } batch;
 
 typedef struct {
@@ -390,6 +391,25 @@ static void do_f64(const batch *b, int64_t k, int64_t at, int n, desk *d, slot *
     if (b->roll) memcpy(old, x, (size_t)n * sizeof *x);
 }
 
+/* Counts, sum and sum of squares. Squares that leave float32's range are taken of lifted values. */
+static void do_thin(const loops *loop, const float *x, int n, desk *d, double *sums) {
+    float found[2];
+    loop->thin(x, n, found);
+    if (!is_finite(found[1])) {
+        exact_f32(x, n, sums);
+        return;
+    }
+    double unit = 1.0;
+    if (found[1] < n * TINY * TINY) {
+        loop->scale(x, n, LIFT, d->room);
+        loop->thin(d->room, n, found);
+        unit = 1.0 / (double)LIFT;
+    }
+    sums[COUNT] += n;
+    sums[SUM] += found[0] * unit;
+    sums[SUMSQ] += found[1] * unit * unit;
+}
+
 static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *s) {
     const batch *b = j->b;
     const loops *loop = j->loop;
@@ -399,6 +419,10 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
         return;
     }
     const float *x = as_float(loop, b->data[k], dtype, at, n, d->wide);
+    if (b->thin) {
+        do_thin(loop, x, n, d, s->sums);
+        return;
+    }
     const runs r = runs_of(at, n, b->count[k], b->stride);
     block_sums now, change;
     if (!b->old) {

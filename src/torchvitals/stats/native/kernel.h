@@ -62,6 +62,8 @@ typedef struct {
 /* The loops, compiled once for each instruction set VARIANT (block.c and compare.c). */
 typedef struct {
     void (*moments)(const float *x, int n, block_sums *out);
+    /* Sum and sum of squares alone. */
+    void (*thin)(const float *x, int n, float *out);
     /* Also diff = fresh - old; dots = diff . grad and grad . grad (grad may be NULL); with roll,
      * old becomes fresh. */
     void (*update)(const float *fresh, float *old, const float *grad, int n, int roll, float *diff,

@@ -17,7 +17,7 @@ import torch
 
 log = logging.getLogger("torchvitals")
 
-ABI = 9
+ABI = 10
 
 
 ACTIVITY = np.dtype(
@@ -57,6 +57,7 @@ class Batch(ctypes.Structure):
         ("threads", ctypes.c_int32),
         ("stride", ctypes.c_int32),
         ("roll", ctypes.c_int32),
+        ("thin", ctypes.c_int32),
     )
 
 

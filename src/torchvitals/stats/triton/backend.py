@@ -64,6 +64,7 @@ class TritonBackend:
         ends: NDArray[np.float32] | None = None,
         activity: Sequence[Activity | None] | None = None,
         layout: object = None,
+        thin: bool = False,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to."""
         with torch.no_grad():
@@ -143,7 +144,8 @@ class TritonBackend:
         """The tensors whose differences are taken in that dtype: almost always all of them."""
         table, num_blocks = launch.table(kind)
         on_device = sent(torch.from_numpy(table), launch.device)
-        partials = found.new_empty(launch.planes, num_blocks, k.WIDTH)
+        # Zeros: columns that nobody asked for are added up like the others.
+        partials = found.new_zeros(launch.planes, num_blocks, k.WIDTH)
         counts = [
             None if bins is None else room(bins, launch.num, launch.device)
             for bins in (launch.bins, launch.delta_bins, launch.grad_bins)
