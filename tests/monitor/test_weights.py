@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import torchvitals
+from torchvitals.diagnosis import diagnose
 from torchvitals.probes import weights
 from torchvitals.probes.weights import twin_frac
 
@@ -60,9 +61,10 @@ def test_stable_rank(tmp_path, dtype):
         assert got.values[0] == pytest.approx(1.0, rel=0.01)
 
 
-def test_matrices_take_turns(tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "FIRST", 3)
-    monkeypatch.setattr(weights, "PERIOD", 10)
+@pytest.mark.parametrize(("period", "again"), [(12, 12), (1, 10)])
+def test_matrices_take_turns(tmp_path, monkeypatch, period, again):
+    monkeypatch.setattr(weights, "SPACING", 2)
+    monkeypatch.setattr(weights, "PERIOD", period)
     model = make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1) as monitor:
@@ -70,8 +72,29 @@ def test_matrices_take_turns(tmp_path, monkeypatch):
         keys = monitor.history.keys("parameter", stat="stable_rank")
         assert len(keys) == 5
         found = [monitor.history.series(key).steps.tolist() for key in keys]
-    assert [steps[0] for steps in found] == [1, 1, 2, 2, 3]
-    assert [steps[1:] for steps in found] == [[11, 21], [13, 23], [5, 15], [7, 17], [9, 19]]
+    assert found == [list(range(first, 24, again)) for first in (1, 3, 5, 7, 9)]
+
+
+def test_a_collapse_is_found_though_matrices_take_turns(tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "PERIOD", 12)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with torchvitals.watch(
+        model, optimizer, run=tmp_path / "run", every=1, diagnose=False
+    ) as monitor:
+        train(model, optimizer, [torch.randn(8, 64) for _ in range(20)])
+        with torch.no_grad():
+            for layer in (model[0], model[2]):
+                layer.weight.copy_(torch.outer(torch.randn(64), torch.randn(64)))
+        train(model, optimizer, [torch.randn(8, 64) for _ in range(20)])
+        found = {
+            one.name: one
+            for finding in diagnose(monitor.history).findings
+            for one in (finding, *finding.symptoms)
+        }
+    assert found["rank_collapse"].sites == ("0.weight", "2.weight")
+    assert 20 < found["rank_collapse"].first_step <= 32
 
 
 def test_no_parameters_no_matrices(tmp_path):

@@ -4,7 +4,8 @@
                                          after the first monitored step: units that began alike and
                                          are still alike after a step stay so
     parameter/<parameter>/stable_rank    ‖W‖_F² / σ₁², between 1 and the smaller side, of each
-                                         matrix in the first monitored steps and once in 100 of them
+                                         matrix once in 100 monitored steps, or fewer of many: they
+                                         take turns, one in four steps
 
 σ₁ comes from a few power iterations that begin with a fixed vector and go on from the last one. It
 is never too large, and a few per cent too small where singular values lie close together.
@@ -33,11 +34,10 @@ ELEMENTS = 16
 """Elements of a row that are compared, evenly spaced."""
 MAX_ELEMENTS = 1 << 25
 """Of a matrix whose rank is measured."""
-FIRST = 100
-"""Monitored steps in which all matrices are measured for the first time: one a step of most
-models, which costs some fifty small operators."""
+SPACING = 4
+"""Monitored steps between two matrices, which take turns: one costs some fifty small operators."""
 PERIOD = 100
-"""Monitored steps between two measurements of a matrix, which take turns."""
+"""Monitored steps between two measurements of a matrix, at least."""
 ITERATIONS = 6
 MORE_ITERATIONS = 3
 """From where the last measurement ended."""
@@ -70,8 +70,6 @@ class Weights:
             if not is_dtensor(t) and t.dim() > 1 and 1 < t.shape[0] <= MAX_ROWS and t.numel()
         ]
         self._directions: dict[int, Tensor] = {}
-        self._spread: dict[int, list[int]] | None = None
-        """Whose turn it is at which place of a period."""
         self._turn = 0
         self._sheet = Sheet(
             Key("parameter", self._names[line], stat)
@@ -93,22 +91,16 @@ class Weights:
                     (line, sample_rows(self._tensors[line], MAX_ROWS, ELEMENTS))
                     for line in self._with_rows
                 ]
-            for line in self._whose_turn():
+            line = self._whose_turn()
+            if line is not None:
                 raw.ranks.append((line, self._stable_rank(line)))
         self._turn += 1
         return raw
 
-    def _whose_turn(self) -> list[int]:
-        """At first one after another, as few a step as bring all through; then spread evenly."""
-        num, turn = len(self._matrices), self._turn
-        if turn < FIRST:
-            together = -(-num // FIRST)
-            return self._matrices[turn * together : (turn + 1) * together]
-        if self._spread is None:
-            self._spread = {}
-            for number, line in enumerate(self._matrices):
-                self._spread.setdefault(number * PERIOD // num, []).append(line)
-        return self._spread.get(turn % PERIOD, [])
+    def _whose_turn(self) -> int | None:
+        """One after another, from the first step on."""
+        number, rest = divmod(self._turn % max(PERIOD, SPACING * len(self._matrices)), SPACING)
+        return None if rest or number >= len(self._matrices) else self._matrices[number]
 
     def _stable_rank(self, line: int) -> Tensor:
         """‖W‖² / σ₁², where the weight is."""

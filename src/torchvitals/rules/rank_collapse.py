@@ -28,9 +28,12 @@ NEEDS = ("parameter/stable_rank",)
 def check(run: Run, limits: Thresholds) -> Finding | None:
     """From many directions to one."""
     table = run.weights("parameter", "stable_rank")
-    if len(table.steps) < 2:
-        raise NotChecked("needs two looks at the stable rank")
-    first, now = table.values[0], table.values[-1]
+    known = ~np.isnan(table.values)  # matrices take turns
+    if not len(known) or known.sum(axis=0).max(initial=0) < 2:
+        raise NotChecked("needs two looks at the stable rank of a matrix")
+    columns = np.arange(len(table.sites))
+    newest = len(known) - 1 - known[::-1].argmax(axis=0)
+    first, now = table.values[known.argmax(axis=0), columns], table.values[newest, columns]
     with np.errstate(invalid="ignore"):
         bad = (now < limits.rank_low) & (first > 10 * now)
     sites = [site for site, one in zip(table.sites, bad, strict=True) if one]
@@ -48,7 +51,7 @@ def check(run: Run, limits: Thresholds) -> Finding | None:
                 f"stable rank {num(float(now[at]))} of {sites[0]}, {num(float(first[at]))} at "
                 "first",
                 Key("parameter", sites[0], "stable_rank"),
-                step=int(table.steps[-1]),
+                step=int(table.steps[newest[at]]),
                 value=float(now[at]),
                 threshold=limits.rank_low,
             ),
