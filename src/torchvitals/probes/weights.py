@@ -84,16 +84,16 @@ class Weights:
 
     def take(self) -> WeightsRaw:
         """Look at the weights whose turn it is."""
-        raw = WeightsRaw()
-        with torch.no_grad():
-            if self._turn == 0:
-                raw.rows = [
-                    (line, sample_rows(self._tensors[line], MAX_ROWS, ELEMENTS))
-                    for line in self._with_rows
-                ]
-            line = self._whose_turn()
-            if line is not None:
-                raw.ranks.append((line, self._stable_rank(line)))
+        raw, line = WeightsRaw(), self._whose_turn()
+        if line is not None or self._turn == 0:
+            with torch.no_grad():
+                if self._turn == 0:
+                    raw.rows = [
+                        (line, sample_rows(self._tensors[line], MAX_ROWS, ELEMENTS))
+                        for line in self._with_rows
+                    ]
+                if line is not None:
+                    raw.ranks.append((line, self._stable_rank(line)))
         self._turn += 1
         return raw
 

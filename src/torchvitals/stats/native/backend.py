@@ -28,6 +28,10 @@ CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3
 
 
 MAX_ACTIVITIES = 256
+WIDTH = len(s.FIELDS)
+NUM_DOTS = 3
+SHEET = 1 << 15
+"""Numbers on a sheet for results, 256 kB: those of several steps of a small model."""
 
 _data_ptr, _numel, _is_contiguous = Tensor.data_ptr, Tensor.numel, Tensor.is_contiguous
 _dtype, _layout, _is_cpu = attrgetter("dtype"), attrgetter("layout"), attrgetter("is_cpu")
@@ -53,7 +57,8 @@ class NativeBackend:
         if library is None:  # choose_backend() asks first
             raise VitalsError("this installation has no C kernel")
         self._library = library
-        self._activities: dict[int, tuple[Any, NDArray[np.void]]] = {}
+        self._activities: dict[int, tuple[Any, NDArray[np.void], int]] = {}
+        self.pad = Pad()
         self._single = Single(self)
 
     def fixed(
@@ -80,16 +85,16 @@ class NativeBackend:
         if len(tensors) == 1 and all_plain(tensors):
             return self._single.measure(tensors[0], bins, ends, activity, thin=thin)
         table = Table.of(tensors) if layout is None else layout.table(tensors)
-        out = Measured(sums=np.empty((table.num, len(s.FIELDS))))
+        (sums,), place = self.pad.take(table.num, WIDTH)
+        out = Measured(sums=sums)
         batch = table.batch(bins)
-        batch.thin = thin
+        batch.sums, batch.thin = place, thin
         if ends is not None:
             ends = np.ascontiguousarray(ends, dtype=np.float32)
             out.outside = np.zeros(len(tensors))
             batch.ends, batch.outside = address(ends), address(out.outside)
         if activity is not None:
-            batch.active = address(self.activity(activity))
-        batch.sums = address(out.sums)
+            batch.active = self.activity(activity)
         seen = [0 if bins is None else int(bins.counts[line].sum()) for line, _ in table.zeros]
         self.run(batch)
         for (line, zeros), before in zip(table.zeros, seen, strict=True):
@@ -129,20 +134,20 @@ class NativeBackend:
                 return out
             batch.grad = address(directions)
         num = table.num
-        # One array for all of them: three allocations and addresses less a step.
-        sums = np.empty((3 if with_grads else 2, num, len(s.FIELDS)))
-        out = Measured(sums=sums[0], delta_sums=sums[1], dots=np.empty((num, 3)))
-        batch.sums = address(sums)
-        batch.delta_sums = batch.sums + sums.strides[0]
+        widths = (WIDTH, WIDTH, NUM_DOTS, WIDTH) if with_grads else (WIDTH, WIDTH, NUM_DOTS)
+        (sums, delta_sums, dots, *rest), place = self.pad.take(num, *widths)
+        out = Measured(sums=sums, delta_sums=delta_sums, dots=dots)
+        batch.sums = place
+        batch.delta_sums = place + delta_sums.nbytes
+        batch.dots = place + 2 * delta_sums.nbytes
         batch.old = before.places.data
-        batch.dots = address(out.dots)
         batch.roll = int(roll)
         if delta_bins is not None:
             batch.delta_bins = room(delta_bins, num)
             batch.stride = delta_bins.stride
         if with_grads:
-            out.grad_sums = sums[2]
-            batch.grad_sums = batch.sums + 2 * sums.strides[0]
+            (out.grad_sums,) = rest
+            batch.grad_sums = place + 2 * delta_sums.nbytes + dots.nbytes
             if grad_bins is not None:
                 batch.grad_bins = room(grad_bins, num)
                 batch.stride = grad_bins.stride
@@ -160,19 +165,42 @@ class NativeBackend:
         if self._library.torchvitals_copy(ctypes.byref(batch)):
             raise MemoryError("the copying kernel could not allocate its scratch space")
 
-    def activity(self, activity: Sequence[Activity | None]) -> NDArray[np.void]:
-        """The kernel's table of these counters; the same list comes every step."""
+    def activity(self, activity: Sequence[Activity | None]) -> int:
+        """Where the kernel's table of these counters is; the same list comes every step."""
         known = self._activities.get(id(activity))
         if known is None or known[0] is not activity:
             if len(self._activities) > MAX_ACTIVITIES:
                 self._activities.clear()
-            known = self._activities[id(activity)] = (activity, activity_table(activity))
-        return known[1]
+            table = activity_table(activity)
+            known = self._activities[id(activity)] = (activity, table, address(table))
+        return known[2]
 
     def run(self, batch: Batch) -> None:
         """One call of the kernel."""
         if self._library.torchvitals_measure(ctypes.byref(batch)):
             raise MemoryError("the statistics kernel could not allocate its scratch space")
+
+
+class Pad:
+    """Room for results, cut from larger sheets: an allocation and an address less each time."""
+
+    def __init__(self) -> None:
+        self._sheet: NDArray[np.float64] = np.empty(0)
+        self._at = self._place = 0
+
+    def take(self, num: int, *widths: int) -> tuple[list[NDArray[np.float64]], int]:
+        """Tables of `num` lines, one after the other, and where the first one is."""
+        begin, size = self._at, num * sum(widths)
+        if begin + size > len(self._sheet):
+            self._sheet = np.empty(max(SHEET, size))
+            self._place = address(self._sheet)
+            begin = 0
+        self._at = end = begin + size
+        found, at = [], begin
+        for width in widths:
+            found.append(self._sheet[at : at + num * width].reshape(num, width))
+            at += num * width
+        return found, self._place + (end - size) * self._sheet.itemsize
 
 
 class Single:
@@ -204,9 +232,10 @@ class Single:
         self._pointer[0] = tensor.data_ptr()
         self._count[0] = tensor.numel()
         self._code[0] = CODES[tensor.dtype]
-        out = Measured(sums=np.empty((1, len(s.FIELDS))))
+        (sums,), place = self._backend.pad.take(1, WIDTH)
+        out = Measured(sums=sums)
         batch = self._batch
-        batch.sums = address(out.sums)
+        batch.sums = place
         batch.threads = torch.get_num_threads()
         batch.stride, batch.bins, batch.thin = 1, None, thin
         if bins is not None:
@@ -216,7 +245,7 @@ class Single:
             out.outside = np.zeros(1)
             batch.ends, batch.outside = address(ends), address(out.outside)
         if activity is not None:
-            batch.active = address(self._backend.activity(activity))
+            batch.active = self._backend.activity(activity)
         self._backend.run(batch)
         return out
 
