@@ -59,8 +59,8 @@ SMALL = 1 << 21
 """Outputs up to this many elements wait for company: one kernel call for many of them."""
 
 WAITING = 256
-WAITING_ELEMENTS = 1 << 21
-"""How many outputs, and how many elements in all, may wait for the end of the model's call: 8 MB
+WAITING_ELEMENTS = 1 << 22
+"""How many outputs, and how many elements in all, may wait for the end of the model's call: 16 MB
 that live a little longer."""
 
 TRIAL_ELEMENTS = 1 << 24
