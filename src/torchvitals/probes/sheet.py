@@ -30,6 +30,8 @@ class Sheet:
             self._places = {key: place for place, key in enumerate(self.header)}
         table = blank((len(steps), len(self.header)))
         for row, found in zip(table, steps, strict=True):
+            if not found:
+                continue
             places = [self._places[key] for key in found]
             row[places] = to_float32(np.fromiter(found.values(), np.float64, len(found)))
         return table

@@ -207,5 +207,5 @@ static void drain(tally *restrict t, int at, int n, uint32_t *restrict sum) {
 const loops OF(loops) = {
     moments,      thin,       update,    scale, dots,        widen_half,
     widen_bfloat, tally_some, tally_all, drain, OF(outside), OF(zeros),
-    OF(active),   OF(magnitude),
+    OF(active),
 };

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ABI_VERSION 10
+#define ABI_VERSION 11
 
 /* Bytes of an element. */
 static const int WIDTH[] = {[F32] = 4, [F64] = 8, [F16] = 2, [BF16] = 2};
@@ -461,13 +461,18 @@ static void count_active(const batch *b, int64_t k, const loops *loop, float *ro
     uint32_t *counts = (uint32_t *)(uintptr_t)a->counts;
     float *totals = (float *)(uintptr_t)a->totals;
     const int64_t rows = b->count[k] / a->units;
+    if (dtype == F32 && a->inner == 1 && a->units <= INT32_MAX) {
+        const float *x = (const float *)(uintptr_t)b->data[k];
+        loop->active(x, (rows + a->step - 1) / a->step, a->step * a->units, (int)a->units,
+                     (float)a->floor, counts, totals);
+        return;
+    }
     for (int64_t row = 0; row < rows; row += a->step) {
         const int64_t at = row / a->inner * a->units * a->inner + row % a->inner;
         for (int64_t u = 0; u < a->units && a->inner == 1 && dtype != F64; u += BLOCK) {
             int n = a->units - u < BLOCK ? (int)(a->units - u) : BLOCK;
             const float *x = as_float(loop, b->data[k], dtype, at + u, n, room);
-            loop->active(x, n, (float)a->floor, counts + u);
-            if (totals) loop->magnitude(x, n, totals + u);
+            loop->active(x, 1, 0, n, (float)a->floor, counts + u, totals ? totals + u : NULL);
         }
         for (int64_t u = 0; u < a->units && (a->inner != 1 || dtype == F64); u++) {
             const int64_t i = at + u * a->inner;

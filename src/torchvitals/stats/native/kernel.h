@@ -78,12 +78,13 @@ typedef struct {
     void (*tally_all)(const float *x, int n, tally *t);
     /* sum = the tables of codes [at, at + n) added up; they are left empty. */
     void (*drain)(tally *t, int at, int n, uint32_t *sum);
-    /* How many are at or beyond the ends; how many are zero; counts[u] += |x[u]| > floor;
-     * totals[u] += |x[u]|. */
+    /* How many are at or beyond the ends; how many are zero. */
     uint32_t (*outside)(const float *x, int n, float low, float high);
     uint32_t (*zeros)(const float *x, int n);
-    void (*active)(const float *x, int n, float floor, uint32_t *counts);
-    void (*magnitude)(const float *x, int n, float *totals);
+    /* In rows of n units that lie `apart` elements apart: counts[u] += |x[u]| > floor, and where
+     * there are totals, totals[u] += |x[u]|. */
+    void (*active)(const float *x, int64_t rows, int64_t apart, int n, float floor,
+                   uint32_t *counts, float *totals);
 } loops;
 
 #ifdef VARIANT
@@ -92,8 +93,8 @@ typedef struct {
 #define OF(name) JOIN(name, VARIANT)
 uint32_t OF(outside)(const float *x, int n, float low, float high);
 uint32_t OF(zeros)(const float *x, int n);
-void OF(active)(const float *x, int n, float floor, uint32_t *counts);
-void OF(magnitude)(const float *x, int n, float *totals);
+void OF(active)(const float *x, int64_t rows, int64_t apart, int n, float floor, uint32_t *counts,
+                float *totals);
 #endif
 
 extern const loops loops_baseline;

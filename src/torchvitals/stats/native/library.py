@@ -17,7 +17,7 @@ import torch
 
 log = logging.getLogger("torchvitals")
 
-ABI = 10
+ABI = 11
 
 
 ACTIVITY = np.dtype(
