@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -107,12 +108,13 @@ def test_what_somebody_else_puts_there_stays():
     found, _ = tapped(model)
     model.compile(backend="eager")
     theirs = model._compiled_call_impl
-    found.close()
-    assert slots(model) == [theirs]
-    found.open()
-    assert model._compiled_call_impl is theirs
     assert is_compiled(model)
     assert not is_compiled(model[0])
+    found.close()
+    assert slots(model) == [theirs]
+    assert not found.open()
+    assert slots(model) == [theirs]
+    assert not found.usable
 
 
 def test_not_once_something_was_compiled():
@@ -164,7 +166,17 @@ def test_replicas_of_dataparallel_call_themselves(tmp_path, monkeypatch):
         assert history.steps("activation").tolist() == [1]
 
 
-def test_a_model_compiled_after_watch_trains_as_ever_and_the_run_says_so(tmp_path):
+def in_place(model):
+    model.compile(backend="eager")
+    return model
+
+
+def wrapped(model):
+    return torch.compile(model, backend="eager")
+
+
+@pytest.mark.parametrize("compiled", [wrapped, in_place])
+def test_a_model_compiled_after_watch_trains_as_ever_and_the_run_says_so(tmp_path, compiled):
     def losses(path):
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -174,11 +186,11 @@ def test_a_model_compiled_after_watch_trains_as_ever_and_the_run_says_so(tmp_pat
                 model, optimizer, run=path, every=2, clocks=False, inputs=False
             )
         found = [one_step(model, optimizer), one_step(model, optimizer)]
-        fast = torch.compile(model, backend="eager")
+        fast = compiled(model)
         found += [one_step(fast, optimizer) for _ in range(6)]
         if monitor is not None:
             monitor.close()
-        assert not slots(model)
+        assert len(slots(model)) == (compiled is in_place)
         return found
 
     bare = losses(None)
@@ -188,3 +200,21 @@ def test_a_model_compiled_after_watch_trains_as_ever_and_the_run_says_so(tmp_pat
     with torchvitals.open_run(tmp_path / "run") as history:
         assert len(history.events("not_seen")) == 1
         assert history.steps("gradient").tolist() == [1, 2, 4, 6, 8]
+
+
+def scripted(model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(model)
+
+
+@pytest.mark.parametrize("made", [torch.fx.symbolic_trace, scripted])
+def test_traced_and_scripted_models_are_tapped_too(tmp_path, made):
+    model, plain = made(net()), net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    expected = torch.optim.SGD(plain.parameters(), lr=0.1)
+    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1, inputs=False):
+        for _ in range(3):
+            assert one_step(model, optimizer) == pytest.approx(one_step(plain, expected))
+            copy.deepcopy(model)(torch.ones(4, 3))
+    assert not slots(model)

@@ -207,14 +207,10 @@ class Activations:
         self._looking = True
         if self._handle is not None or not self._modules or self._window is not None:
             return
-        if self._taps.usable:
-            if self._taps.is_open:
-                return
-            if not any(map(is_compiled, self._modules)):
-                self._taps.open()
-                return
+        if self._taps.usable and self._taps.open():
+            return
         self._taps.close()
-        if any(map(is_compiled, self._modules)) or self._runs_compiled():
+        if any(map(is_compiled, (*self._modules, *self._roots))) or self._runs_compiled():
             self._stop_for_compile()
         else:
             self._handle = register_module_forward_hook(self._hook)
@@ -227,8 +223,7 @@ class Activations:
     def close(self) -> None:
         """Stop seeing outputs."""
         self._looking = False
-        if self._taps.is_open:
-            self._taps.close()
+        self._taps.close()
         if self._handle is not None:
             self._handle.remove()
             self._handle = None

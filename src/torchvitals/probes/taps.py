@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-from torchvitals.probes.compiled import SLOT, TAP, anything_compiled
+from torchvitals.probes.compiled import SLOT, TAP, anything_compiled, is_compiled
 
 _is_compiling = torch.compiler.is_compiling
 
@@ -32,7 +32,7 @@ class Taps:
         self, modules: Iterable[nn.Module], seen: Callable[[nn.Module, Any], None]
     ) -> None:
         self._taps = [(module, _tap(module, seen)) for module in modules]
-        self._never = replicas_possible()
+        self._never = replicas_possible() or any(is_compiled(module) for module, _ in self._taps)
         self.is_open = False
 
     @property
@@ -40,18 +40,24 @@ class Taps:
         """Whether the modules may be tapped now."""
         return not self._never and not anything_compiled()
 
-    def open(self) -> None:
-        """Begin."""
-        for module, tap in self._taps:
-            module.__dict__.setdefault(SLOT, tap)
-        self.is_open = True
+    def open(self) -> bool:
+        """Begin; False if one of the modules was compiled meanwhile, and nothing is told then."""
+        if not self.is_open:
+            self.is_open = True
+            for module, tap in self._taps:
+                if module.__dict__.setdefault(SLOT, tap) is not tap:
+                    self._never = True
+                    self.close()
+                    return False
+        return True
 
     def close(self) -> None:
         """End; what somebody else put there meanwhile stays."""
-        for module, tap in self._taps:
-            if module.__dict__.get(SLOT) is tap:
-                del module.__dict__[SLOT]
-        self.is_open = False
+        if self.is_open:
+            self.is_open = False
+            for module, tap in self._taps:
+                if module.__dict__.get(SLOT) is tap:
+                    del module.__dict__[SLOT]
 
 
 def replicas_possible() -> bool:
