@@ -213,7 +213,7 @@ def test_traced_and_scripted_models_are_tapped_too(tmp_path, made):
     model, plain = made(net()), net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     expected = torch.optim.SGD(plain.parameters(), lr=0.1)
-    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1, inputs=False):
+    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1):
         for _ in range(3):
             assert one_step(model, optimizer) == pytest.approx(one_step(plain, expected))
             copy.deepcopy(model)(torch.ones(4, 3))

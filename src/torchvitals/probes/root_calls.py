@@ -40,7 +40,9 @@ class RootCalls:
     """Tells of calls of the named models, made on the thread that opened it."""
 
     def __init__(self, models: Mapping[nn.Module, str], listener: Listener) -> None:
-        self._models = dict(models)
+        # Scripted models take no hooks: nothing is told of them.
+        scripted = torch.jit.ScriptModule
+        self._models = {m: name for m, name in models.items() if not isinstance(m, scripted)}
         self._listener = listener
         self._waiting: RemovableHandle | None = None
         self._inside: RemovableHandle | None = None
