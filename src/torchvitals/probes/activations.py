@@ -42,6 +42,7 @@ from torchvitals.probes.probe import (
 from torchvitals.probes.taps import Taps
 from torchvitals.probes.tree import ModuleSite
 from torchvitals.probes.units import UnitCounters, UnitSnapshot, activity_floor, bounded_ends
+from torchvitals.probes.waiting import Site, Waiting
 from torchvitals.record import MISSING, Key
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Activity, Backend, Measured
@@ -58,11 +59,6 @@ COLUMNS = (*STATS, "saturated_frac", "dead_frac", "dormant_frac")
 SMALL = 1 << 21
 """Outputs up to this many elements wait for company: one kernel call for many of them."""
 
-WAITING = 256
-WAITING_ELEMENTS = 1 << 22
-"""How many outputs, and how many elements in all, may wait for the end of the model's call: 16 MB
-that live a little longer."""
-
 TRIAL_ELEMENTS = 1 << 24
 """Elements of outputs on trial in one step: they are kept to its end."""
 
@@ -72,23 +68,7 @@ UNBOUNDED = (-np.inf, np.inf)
 
 _current_graph_task_id = torch._C._current_graph_task_id
 _transformed = torch._C._functorch.peek_interpreter_stack
-_version, _shape = attrgetter("_version"), attrgetter("shape")
-
-
-@dataclass(slots=True, eq=False)
-class Site:
-    """One output of one module."""
-
-    name: str
-    line: int
-    ends: tuple[float, float]
-    floor: float | None
-    """Activity floor of units, None where units can't die."""
-    module: nn.Module
-    alone: bool
-    """It is all the module puts out."""
-    watched: Tensor | None = None
-    version: int = 0
+_shape = attrgetter("shape")
 
 
 class Company:
@@ -171,7 +151,6 @@ class Activations:
         self._on_compile = on_compile
         self._single: dict[nn.Module, Site] = {}
         self._several: dict[tuple[nn.Module, str], Site] = {}
-        self._settled: dict[nn.Module, Site] = {}
         self._companies: dict[Any, Company] = {}
         self._turn = 0
         self._usual: list[Company] = []
@@ -185,10 +164,10 @@ class Activations:
         self._handle: RemovableHandle | None = None
         self._roots = frozenset(roots)
         """The models themselves: when their call returns, nothing more comes to wait for."""
-        self._taps = Taps(dict.fromkeys((*self._modules, *self._roots)), self._seen)
-        self._waiting: tuple[list[Site], list[Tensor], list[int]] = ([], [], [])
-        """Outputs that wait, whose they are, and their versions then."""
-        self._pending = 0
+        self._waiting = Waiting()
+        self._taps = Taps(
+            dict.fromkeys((*self._modules, *self._roots)), self._seen, self._waiting, self._roots
+        )
         self._on_trial = 0
         self._trial: list[Site] = []
         self._parts: list[tuple[list[int], Measured]] = []
@@ -264,14 +243,11 @@ class Activations:
         # forward again inside the backward pass: not counted.
         if _current_graph_task_id() != -1 or _transformed() is not None:
             return
-        site = self._settled.get(module)
+        waiting = self._waiting
+        site = waiting.settled.get(module)
         if site is not None and type(output) is Tensor and module.training:
-            sites, tensors, versions = self._waiting
-            sites.append(site)
-            tensors.append(output)
-            versions.append(output._version)
-            self._pending += output.numel()
-            if self._pending >= WAITING_ELEMENTS or len(sites) >= WAITING:
+            waiting.add(site, output)
+            if waiting.full:
                 self._timed(self.flush)
         elif module.training or self._eval_mode:
             name = self._modules.get(module)
@@ -291,7 +267,8 @@ class Activations:
 
     def _stop_for_compile(self) -> None:
         self.close()
-        self._modules, self._settled = {}, {}
+        self._modules = {}
+        self._waiting.forget()
         self._on_compile()
 
     def _see(self, module: nn.Module, name: str, output: Any) -> None:
@@ -333,29 +310,16 @@ class Activations:
             # Measured at once; the step's end tells whether waiting would have been safe.
             self._on_trial += size
             if self._on_trial <= TRIAL_ELEMENTS:
-                site.watched, site.version = tensor, tensor._version
+                site.watch(tensor)
                 self._trial.append(site)
         self._measure([site], (tensor,))
 
     def flush(self) -> None:
         """Measure the outputs that wait."""
-        (sites, tensors, versions), self._waiting = self._waiting, ([], [], [])
-        self._pending = 0
-        if not sites:
-            return
-        if list(map(_version, tensors)) != versions:
-            good = []
-            for site, tensor, version in zip(sites, tensors, versions, strict=True):
-                if tensor._version == version:
-                    good.append((site, tensor))
-                else:
-                    # Overwritten in place after all: this call is lost, the next ones won't wait.
-                    self._settled.pop(site.module, None)
-                    self._lost.append(site.line)
-            if not good:
-                return
-            sites, tensors = map(list, zip(*good, strict=True))
-        self._measure(sites, tuple(tensors))
+        sites, tensors, lost = self._waiting.take()
+        self._lost += [site.line for site in lost]
+        if sites:
+            self._measure(sites, tensors)
 
     def _measure(self, sites: list[Site], tensors: tuple[Tensor, ...]) -> None:
         company = self._company(sites, tensors)
@@ -395,9 +359,8 @@ class Activations:
             self._stop_for_compile()
         self.flush()
         for site in self._trial:
-            watched, site.watched = site.watched, None
-            if watched is not None and watched._version == site.version:
-                self._settled[site.module] = site
+            if site.stayed():
+                self._waiting.settle(site)
         self._trial.clear()
         self._on_trial = 0
         raw = ActivationRaw(self._parts, self._units.snapshot(), len(self._sites), self._lost)

@@ -16,6 +16,10 @@ from torchvitals.stats.shards import is_dtensor, locals_of
 
 _version = attrgetter("_version")
 
+TURNS, FEW = 4, 16
+"""Of an optimizer known to leave gradients alone, each gradient is looked at in one step of so
+many: whether it was written into after all. At least so many gradients in each step."""
+
 
 @dataclass(slots=True)
 class Stepping:
@@ -44,13 +48,21 @@ class Roster:
         self._layout: Any = None
         self._before: Stepping | None = None
         self._versions: list[int | None] = []
+        self._asked = slice(None)
+        """The gradients whose versions are looked at in this step."""
+        self._turn = 0
         self._quiet: bool | None = None
         self._spread = False
 
     def before(self, number: int) -> Stepping:
         """The step about to be made."""
         step = self._before = self.stepping(number)
-        self._versions = versions_of(step)
+        self._asked = slice(None)
+        if self._quiet and step.whole:
+            turns = max(1, min(TURNS, len(step.grads) // FEW))
+            self._turn = (self._turn + 1) % turns
+            self._asked = slice(self._turn, None, turns)
+        self._versions = versions_of(step, self._asked)
         return step
 
     @property
@@ -67,13 +79,15 @@ class Roster:
         step, self._before = self._before, None
         if step is None or not step.whole:
             # A closure made the gradients: they are seen now for the first time.
-            step = self.stepping(number)
-        versions = versions_of(step)
+            step, self._asked = self.stepping(number), slice(None)
+        versions = versions_of(step, self._asked)
         step.touched = versions != self._versions
         if step.touched:
+            left_alone = [now == before for now, before in zip_longest(versions, self._versions)]
+            if len(left_alone) < len(step.grads):
+                left_alone = []  # nobody knows about the others
             step.grads = [
-                grad if now == before else None
-                for grad, now, before in zip_longest(step.grads, versions, self._versions)
+                grad if alone else None for grad, alone in zip_longest(step.grads, left_alone)
             ]
         self._quiet = not step.touched and self._quiet is not False
         return step
@@ -118,11 +132,11 @@ def unscaled(grads: list[Tensor | None], scale: Tensor) -> list[Tensor | None]:
     ]
 
 
-def versions_of(step: Stepping) -> list[int | None]:
-    """Counters that tell whether somebody wrote into a gradient."""
+def versions_of(step: Stepping, which: slice) -> list[int | None]:
+    """Counters that tell whether somebody wrote into these gradients."""
     if step.whole:
-        return list(map(_version, step.grads))
-    return [None if grad is None else grad._version for grad in step.grads]
+        return list(map(_version, step.grads[which]))
+    return [None if grad is None else grad._version for grad in step.grads[which]]
 
 
 @dataclass(slots=True)

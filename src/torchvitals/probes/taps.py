@@ -14,24 +14,39 @@ Not used, and a hook for all modules instead (docs/decisions/0016-taps.md),
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import Any
 
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from torchvitals.probes.compiled import SLOT, TAP, anything_compiled, is_compiled
+from torchvitals.probes.waiting import NUMBER, Waiting
 
 _is_compiling = torch.compiler.is_compiling
+_current_graph_task_id = torch._C._current_graph_task_id
+_transformed = torch._C._functorch.peek_interpreter_stack
 
 
 class Taps:
-    """Tells `seen(module, output)` of every call of these modules while it is open."""
+    """Tells `seen(module, output)` of every call of these modules while it is open.
+
+    Small outputs that may wait are not told, but added to those that do, unless the module is one
+    of the `roots`.
+    """
 
     def __init__(
-        self, modules: Iterable[nn.Module], seen: Callable[[nn.Module, Any], None]
+        self,
+        modules: Iterable[nn.Module],
+        seen: Callable[[nn.Module, Any], None],
+        waiting: Waiting | None = None,
+        roots: Set[nn.Module] = frozenset(),
     ) -> None:
-        self._taps = [(module, _tap(module, seen)) for module in modules]
+        found = waiting if waiting is not None else Waiting()
+        self._taps = [
+            (module, _tap(module, seen, Waiting() if module in roots else found))
+            for module in modules
+        ]
         self._never = replicas_possible() or any(is_compiled(module) for module, _ in self._taps)
         self.is_open = False
 
@@ -68,14 +83,31 @@ def replicas_possible() -> bool:
     return not (distributed.is_available() and distributed.is_initialized())
 
 
-def _tap(module: nn.Module, seen: Callable[[nn.Module, Any], None]) -> Callable[..., Any]:
+def _tap(
+    module: nn.Module, seen: Callable[[nn.Module, Any], None], waiting: Waiting
+) -> Callable[..., Any]:
     call: Callable[..., Any] = module._call_impl
+    settled, tensors = waiting.light.get, waiting.tensors
+    add_site, add_tensor = waiting.sites.append, waiting.tensors.append
 
     def tap(*args: Any, **kwargs: Any) -> Any:
         output = call(*args, **kwargs)
         # While a graph is traced this is all that goes into it.
         if not _is_compiling():
-            seen(module, output)
+            site = settled(module)
+            # This is run for every module: what `seen` asks, with as few words as can be.
+            if (
+                site is not None
+                and type(output) is Tensor
+                and module.training
+                and _current_graph_task_id() == -1
+                and _transformed() is None
+                and len(tensors) < NUMBER
+            ):
+                add_site(site)
+                add_tensor(output)
+            else:
+                seen(module, output)
         return output
 
     setattr(tap, TAP, True)
