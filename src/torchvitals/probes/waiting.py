@@ -66,6 +66,8 @@ class Waiting:
         self.sites: list[Site] = []
         self.tensors: list[Tensor] = []
         self._elements = 0
+        self._last: tuple[list[Site], list[int]] = ([], [])
+        """The sites of the last time, and their usual versions."""
 
     def settle(self, site: Site) -> None:
         """Let outputs of this site wait from now on."""
@@ -102,7 +104,9 @@ class Waiting:
         self.sites.clear()
         self.tensors.clear()
         self._elements = 0
-        if list(map(_version, tensors)) == list(map(_usual, sites)):
+        if sites != self._last[0]:
+            self._last = (sites, list(map(_usual, sites)))
+        if list(map(_version, tensors)) == self._last[1]:
             return sites, tensors, []
         good, lost = [], []
         for site, tensor in zip(sites, tensors, strict=True):

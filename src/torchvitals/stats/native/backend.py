@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,8 +30,10 @@ CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3
 MAX_ACTIVITIES = 256
 WIDTH = len(s.FIELDS)
 NUM_DOTS = 3
-SHEET = 1 << 15
-"""Numbers on a sheet for results, 256 kB: those of several steps of a small model."""
+SHEET = 1 << 17
+"""Numbers on a sheet for results, 1 MB: those of 32 steps of a small model."""
+TOGETHER = 32
+MAX_SIZES = 256
 
 _data_ptr, _numel, _is_contiguous = Tensor.data_ptr, Tensor.numel, Tensor.is_contiguous
 _dtype, _layout, _is_cpu = attrgetter("dtype"), attrgetter("layout"), attrgetter("is_cpu")
@@ -181,26 +183,51 @@ class NativeBackend:
             raise MemoryError("the statistics kernel could not allocate its scratch space")
 
 
+class Cut(NamedTuple):
+    """Tables for the results of one call, one after the other."""
+
+    tables: list[NDArray[np.float64]]
+    place: int
+    """Where the first one is."""
+
+
 class Pad:
-    """Room for results, cut from larger sheets: an allocation and an address less each time."""
+    """Tables for results, made many at a time: cutting one while training waits costs more."""
 
     def __init__(self) -> None:
-        self._sheet: NDArray[np.float64] = np.empty(0)
-        self._at = self._place = 0
+        self._ready: dict[tuple[int, ...], list[Cut]] = {}
+        self._made: dict[tuple[int, ...], int] = {}
 
-    def take(self, num: int, *widths: int) -> tuple[list[NDArray[np.float64]], int]:
-        """Tables of `num` lines, one after the other, and where the first one is."""
-        begin, size = self._at, num * sum(widths)
-        if begin + size > len(self._sheet):
-            self._sheet = np.empty(max(SHEET, size))
-            self._place = address(self._sheet)
-            begin = 0
-        self._at = end = begin + size
-        found, at = [], begin
-        for width in widths:
-            found.append(self._sheet[at : at + num * width].reshape(num, width))
-            at += num * width
-        return found, self._place + (end - size) * self._sheet.itemsize
+    def take(self, num: int, *widths: int) -> Cut:
+        """Tables of `num` lines and these widths."""
+        kind = (num, *widths)
+        ready = self._ready.get(kind)
+        if not ready:
+            ready = self._more(kind)
+        return ready.pop()
+
+    def _more(self, kind: tuple[int, ...]) -> list[Cut]:
+        """Twice as many as the last time: tables of sizes that come once are few."""
+        if len(self._made) > MAX_SIZES:
+            self._ready.clear()
+            self._made.clear()
+        num, *widths = kind
+        size = num * sum(widths)
+        most = max(SHEET // max(size, 1), 1)
+        made = self._made[kind] = min(2 * self._made.get(kind, 0) or 1, most, TOGETHER)
+        sheet = np.empty((made, size))
+        place, ends = address(sheet), np.cumsum([num * width for width in widths])
+        ready = self._ready[kind] = [
+            Cut(
+                [
+                    part.reshape(num, width)
+                    for part, width in zip(np.split(row, ends[:-1]), widths, strict=True)
+                ],
+                place + line * row.nbytes,
+            )
+            for line, row in enumerate(sheet)
+        ]
+        return ready
 
 
 class Single:

@@ -92,9 +92,6 @@ static void widen_bfloat(const uint16_t *restrict x, int n, float *restrict out)
     }
 }
 
-/* What one prefetch loop of the update asks for. */
-enum { STRETCH = 256 };
-
 /* Values, their change and its angle with the gradient, in one walk over memory. */
 static inline __attribute__((always_inline)) void update_loop(
     const float *restrict fresh, float *restrict old, const float *restrict grad, int n,
@@ -103,32 +100,24 @@ static inline __attribute__((always_inline)) void update_loop(
     float sum = 0, sumsq = 0, min = fresh[0], max = fresh[0];
     float dsum = 0, dsumsq = 0, dmin = fresh[0] - old[0], dmax = dmin, dot = 0, gsumsq = 0;
     int32_t zeros = 0, dzeros = 0;
-    for (int at = 0; at < n; at += STRETCH) {
-        const int end = at + STRETCH < n ? at + STRETCH : n;
-        for (int i = at; i < end; i += LINE) {
-            __builtin_prefetch(fresh + i + AHEAD);
-            __builtin_prefetch(old + i + AHEAD, 1);
-            if (with_grad) __builtin_prefetch(grad + i + AHEAD);
-        }
-        for (int i = at; i < end; i++) {
-            float v = fresh[i];
-            float d = v - old[i];
-            if (roll) old[i] = v;
-            diff[i] = d;
-            sum += v;
-            dsum += d;
-            sumsq += v * v;
-            dsumsq += d * d;
-            min = v < min ? v : min;
-            dmin = d < dmin ? d : dmin;
-            max = v > max ? v : max;
-            dmax = d > dmax ? d : dmax;
-            zeros += v == 0.0f;
-            dzeros += d == 0.0f;
-            if (with_grad) {
-                dot += d * grad[i];
-                gsumsq += grad[i] * grad[i];
-            }
+    for (int i = 0; i < n; i++) {
+        float v = fresh[i];
+        float d = v - old[i];
+        if (roll) old[i] = v;
+        diff[i] = d;
+        sum += v;
+        dsum += d;
+        sumsq += v * v;
+        dsumsq += d * d;
+        min = v < min ? v : min;
+        dmin = d < dmin ? d : dmin;
+        max = v > max ? v : max;
+        dmax = d > dmax ? d : dmax;
+        zeros += v == 0.0f;
+        dzeros += d == 0.0f;
+        if (with_grad) {
+            dot += d * grad[i];
+            gsumsq += grad[i] * grad[i];
         }
     }
     *now = (block_sums){sum, sumsq, min, max, (uint32_t)zeros};
