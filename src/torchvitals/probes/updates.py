@@ -29,6 +29,7 @@ from torchvitals.probes.probe import (
     Notes,
     SiteNames,
     blank,
+    places,
     same_lines,
     stacked,
     stat_keys,
@@ -38,7 +39,7 @@ from torchvitals.probes.sampler import Sampler
 from torchvitals.probes.shards import Shards
 from torchvitals.probes.stepping import Lines, Stepping
 from torchvitals.probes.tree import Subtrees, Tree
-from torchvitals.record import Key
+from torchvitals.record import MISSING, Key
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Backend, Measured
 
@@ -240,10 +241,10 @@ class Updates:
         weight_sumsq = np.full((steps, num), np.nan)
         measured = np.zeros(num, dtype=bool)
         for parts in zip(*(raw.whole for raw in raws), strict=True):
-            sums = stacked(parts, "sums")
-            weights[:, parts[0][0]] = to_float32(s.derive(sums))
-            weight_sumsq[:, parts[0][0]] = s.finite_sumsq(sums)
-            measured[parts[0][0]] = True
+            sums, lines = stacked(parts, "sums"), places(parts[0][0], num)
+            weights[:, lines] = to_float32(s.derive(sums))
+            weight_sumsq[:, lines] = s.finite_sumsq(sums)
+            measured[lines] = True
         out: list[NDArray[np.float32]] = []
         if self._parameters:
             norms = self._subtrees.norms(weight_sumsq, measured)
@@ -262,7 +263,7 @@ class Updates:
         cosine = np.full((steps, num), np.nan)
         measured = np.zeros(num, dtype=bool)
         for parts in zip(*((*raw.whole, *raw.samples) for raw in raws), strict=True):
-            lines, first = parts[0]
+            lines, first = places(parts[0][0], num), parts[0][1]
             if first.delta_sums is None:
                 continue
             sums, changes, dots = (stacked(parts, f) for f in ("sums", "delta_sums", "dots"))
@@ -282,9 +283,8 @@ class Updates:
             ratio = np.sqrt(change_sumsq) / (np.sqrt(weight_sumsq) + EPSILON)
             lr_ratio = np.sqrt(change_sumsq / gradient_sumsq)
         frozen = np.stack([self._frozen(line) for line in ratio])
-        columns = np.stack([ratio, cosine, lr_ratio, frozen], axis=-1)
-        known = ~np.isnan(columns)
-        table[..., len(s.STATS) :][known] = to_float32(columns[known])
+        for column, found in enumerate((ratio, cosine, lr_ratio, frozen), start=len(s.STATS)):
+            table[..., column] = np.where(np.isnan(found), MISSING, to_float32(found))
         notes.update_ratio, notes.parameters = ratio, self._chosen
         notes.num_frozen = np.nansum(frozen, axis=1)
         modules = self._modules(change_sumsq, weight_sumsq, gradient_sumsq, measured)
