@@ -116,6 +116,40 @@ def test_an_output_overwritten_for_the_first_time_is_left_out_never_wrong(tmp_pa
     monitor.close()
 
 
+class Residual(nn.Module):
+    """As in a ResNet: one in-place ReLU, called with a fresh tensor and with one written into."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.relu = nn.Linear(8, 8), nn.Linear(8, 8), nn.ReLU(inplace=True)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x):
+        y = self.two(self.relu(self.one(x)))
+        y += x
+        return self.head(self.relu(y))
+
+
+def test_a_module_called_twice_in_place_is_measured_in_every_step(tmp_path):
+    model = Residual()
+    monitor, optimizer = watched(tmp_path, model)
+    want = {}
+    for step in range(1, 6):
+        x = torch.randn(16, 8, generator=torch.Generator().manual_seed(step))
+        with torch.no_grad():
+            first = model.one(x).relu()
+            second = (model.two(first) + x).relu()
+        want[step] = float(torch.cat([first, second]).double().square().mean().sqrt())
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    found = monitor.history.series("activation/relu/rms")
+    assert dict(zip(found.steps.tolist(), found.values.tolist(), strict=True)) == pytest.approx(
+        want, rel=1e-5
+    )
+    monitor.close()
+
+
 @dataclass
 class Output:
     logits: torch.Tensor

@@ -89,6 +89,7 @@ def _tap(
     call: Callable[..., Any] = module._call_impl
     settled, tensors = waiting.light.get, waiting.tensors
     add_site, add_tensor = waiting.sites.append, waiting.tensors.append
+    add_version = waiting.versions.append
 
     def tap(*args: Any, **kwargs: Any) -> Any:
         output = call(*args, **kwargs)
@@ -106,6 +107,7 @@ def _tap(
             ):
                 add_site(site)
                 add_tensor(output)
+                add_version(output._version)
             else:
                 seen(module, output)
         return output

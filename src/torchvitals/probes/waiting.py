@@ -2,8 +2,7 @@
 
 An output waits only if nobody writes into it before the model's call returns. That is tried out
 first: it is measured at once and watched to the end of the step. Tensors count how often they were
-written into; one that comes out with its usual count, and still has it when it is looked at, is
-what the module put out.
+written into: one that still has the count it came out with is what the module put out.
 """
 
 from __future__ import annotations
@@ -20,8 +19,10 @@ ELEMENTS = 1 << 22
 LIGHT = ELEMENTS // NUMBER
 """Outputs of at most this many elements need not be added up: their number is limit enough."""
 
+GROWTH = 2
+"""Sizes are looked at again when outputs have become so many times as large."""
+
 _version = attrgetter("_version")
-_usual = attrgetter("version")
 
 
 @dataclass(slots=True, eq=False)
@@ -37,22 +38,19 @@ class Site:
     alone: bool
     """It is all the module puts out, and may be tried out."""
     watched: Tensor | None = None
-    version: int = -1
-    """How often it was written into when it came out."""
-    steady: bool = False
-    """It came out with this version the last two times; a fresh tensor needs no second time."""
+    version: int = 0
+    """How often it had been written into when it came out."""
     size: int = 0
+    """Elements, when it was looked at last."""
 
     def watch(self, tensor: Tensor) -> None:
         """Begin to try it out."""
-        version = tensor._version
-        self.steady = version in (0, self.version)
-        self.watched, self.version, self.size = tensor, version, tensor.numel()
+        self.watched, self.version, self.size = tensor, tensor._version, tensor.numel()
 
     def stayed(self) -> bool:
         """End trying it out: whether nobody wrote into it, and it may wait from now on."""
         watched, self.watched = self.watched, None
-        return watched is not None and watched._version == self.version and self.steady
+        return watched is not None and watched._version == self.version
 
 
 class Waiting:
@@ -65,9 +63,9 @@ class Waiting:
         """Those of them that are small."""
         self.sites: list[Site] = []
         self.tensors: list[Tensor] = []
+        self.versions: list[int] = []
+        """Of the tensors when they came."""
         self._elements = 0
-        self._last: tuple[list[Site], list[int]] = ([], [])
-        """The sites of the last time, and their usual versions."""
 
     def settle(self, site: Site) -> None:
         """Let outputs of this site wait from now on."""
@@ -90,6 +88,7 @@ class Waiting:
         """An output of a settled site."""
         self.sites.append(site)
         self.tensors.append(output)
+        self.versions.append(output._version)
         if site.size > LIGHT:
             self._elements += output.numel()
 
@@ -100,19 +99,26 @@ class Waiting:
 
     def take(self) -> tuple[list[Site], tuple[Tensor, ...], list[Site]]:
         """What waits, and the sites whose output was overwritten after all: that call is lost."""
-        sites, tensors = self.sites.copy(), tuple(self.tensors)
-        self.sites.clear()
-        self.tensors.clear()
+        sites, tensors, versions = self.sites.copy(), tuple(self.tensors), self.versions.copy()
+        for one in (self.sites, self.tensors, self.versions):
+            one.clear()
         self._elements = 0
-        if sites != self._last[0]:
-            self._last = (sites, list(map(_usual, sites)))
-        if list(map(_version, tensors)) == self._last[1]:
+        if sites and tensors[-1].numel() > GROWTH * sites[-1].size:
+            self._weigh(sites, tensors)
+        if list(map(_version, tensors)) == versions:
             return sites, tensors, []
         good, lost = [], []
-        for site, tensor in zip(sites, tensors, strict=True):
-            if tensor._version == site.version:
+        for site, tensor, version in zip(sites, tensors, versions, strict=True):
+            if tensor._version == version:
                 good.append((site, tensor))
             else:
                 self.unsettle(site)
                 lost.append(site)
         return [site for site, _ in good], tuple(tensor for _, tensor in good), lost
+
+    def _weigh(self, sites: list[Site], tensors: tuple[Tensor, ...]) -> None:
+        """Batches have become larger: what was light may not be any more."""
+        for site, tensor in zip(sites, tensors, strict=True):
+            site.size = tensor.numel()
+            if site.size > LIGHT:
+                self.light.pop(site.module, None)
