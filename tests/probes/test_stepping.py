@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from torchvitals.probes.stepping import TURNS, Roster
+from torchvitals.probes.stepping import Roster
+from torchvitals.probes.turns import TURNS
 from torchvitals.stats.torch import TorchBackend
 
 MANY = 80

@@ -9,6 +9,7 @@ from operator import add, attrgetter, sub
 import torch
 from torch import Tensor
 
+from torchvitals.probes.turns import turns_for
 from torchvitals.stats.backend import Backend
 from torchvitals.stats.native.backend import FixedTensors, on_cpu
 from torchvitals.stats.sample import Plan
@@ -22,10 +23,6 @@ CHECK_SIZE = 16
 """Elements of a tensor compared to see whether the kept copy is still the weight. One that differs
 anywhere has all of them copied anew."""
 
-TURNS, FEW = 4, 16
-"""Of each tensor, elements are compared in one step of so many, until one of them has differed; at
-least so many tensors in each step."""
-
 SURPRISES = 3
 """So often may an optimizer write into weights another number of times than the step before, and
 still be taken at its word."""
@@ -37,7 +34,8 @@ class Keeper:
     When two steps running are monitored, the copy made while measuring the first serves the
     second. Whether it still is the weight is asked of the tensor's version counter, and, because
     writes through `.data` leave no trace there, of its address and a few of its elements. Asking
-    that of a device would wait for it: there weights are copied anew each time.
+    that of a device would wait for it: there weights are copied anew each time. Elements are
+    compared in turns, until one of them has differed.
     """
 
     def __init__(self, names: Sequence[str], tensors: Sequence[Tensor], backend: Backend) -> None:
@@ -71,7 +69,7 @@ class Keeper:
                 (torch.empty_like(t, memory_format=torch.contiguous_format) for t in self.tensors),
                 ours=True,
             )
-            self._split(max(1, min(TURNS, len(self.tensors) // FEW)))
+            self._split(turns_for(len(self.tensors)))
         elif self._rolled_at == step - 1 and self._still_right():
             return
         self._backend.copy(self.tensors, self.old)

@@ -11,14 +11,11 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from torchvitals.probes.turns import turns_for
 from torchvitals.stats.backend import Backend
 from torchvitals.stats.shards import is_dtensor, locals_of
 
 _version = attrgetter("_version")
-
-TURNS, FEW = 4, 16
-"""Of an optimizer known to leave gradients alone, each gradient is looked at in one step of so
-many: whether it was written into after all. At least so many gradients in each step."""
 
 
 @dataclass(slots=True)
@@ -59,7 +56,8 @@ class Roster:
         step = self._before = self.stepping(number)
         self._asked = slice(None)
         if self._quiet and step.whole:
-            turns = max(1, min(TURNS, len(step.grads) // FEW))
+            # It is known to leave gradients alone; whether it still does is asked in turns.
+            turns = turns_for(len(step.grads))
             self._turn = (self._turn + 1) % turns
             self._asked = slice(self._turn, None, turns)
         self._versions = versions_of(step, self._asked)

@@ -14,7 +14,7 @@ enum { LANES = 16, THIN_LANES = 32 };
 
 /* Elements that are asked for before they are needed: memory is looked through page by page, and
  * the processor's own guesses end at a page's end. */
-enum { AHEAD = 1024, LINE = 16 };
+enum { AHEAD = 1024 };
 
 static void moments(const float *restrict x, int n, block_sums *restrict out) {
     float sum[LANES] = {0}, sumsq[LANES] = {0}, min[LANES], max[LANES];
