@@ -198,10 +198,10 @@ class Subtrees:
         """Sum over each subtree, along the last axis. NaN values add nothing; all NaN give NaN."""
         if not len(self._starts):
             return np.empty((*values.shape[:-1], 0))
-        inside = values[..., self._lines]
-        unknown = np.isnan(inside)
-        if not unknown.any():
+        inside = values.take(self._lines, axis=-1)
+        if not np.isnan(values).any():
             return np.asarray(np.add.reduceat(inside, self._starts, axis=-1))
+        unknown = np.isnan(inside)
         out = np.add.reduceat(np.where(unknown, 0.0, inside), self._starts, axis=-1)
         nothing = np.logical_and.reduceat(unknown, self._starts, axis=-1)
         return np.where(nothing, np.nan, out)
@@ -209,7 +209,8 @@ class Subtrees:
     def norms(self, sumsq: NDArray[np.float64], measured: NDArray[np.bool_]) -> Floats:
         """√ of the sums; not measured where no parameter of the subtree was."""
         out = np.sqrt(self.add_up(sumsq)).astype(np.float32)
-        out[..., np.isnan(self.add_up(np.where(measured, 1.0, np.nan)))] = MISSING
+        if not measured.all():
+            out[..., np.isnan(self.add_up(np.where(measured, 1.0, np.nan)))] = MISSING
         return out
 
 

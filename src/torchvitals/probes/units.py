@@ -88,14 +88,15 @@ class UnitSnapshot:
         A layer whose units are all silent has none that is more silent than others: its dormant
         share is NaN, and its dead share 1.
         """
-        counts, totals = self.counts.cpu().numpy(), self.totals.cpu().numpy().astype(np.float64)
+        counts, totals = self.counts.cpu().numpy(), self.totals.cpu().numpy()
         units = np.diff(self.starts, append=len(counts))
-        dead = counts < DEAD_SHARE * np.repeat(self.rows, units)
+        dead = counts < np.repeat(DEAD_SHARE * self.rows, units)
         with np.errstate(invalid="ignore"):
-            means = np.add.reduceat(totals, self.starts) / units
-            dormant = totals <= DORMANT_SHARE * np.repeat(means, units)
-        both = np.stack([dead, dormant])
-        share = np.add.reduceat(both, self.starts, axis=1, dtype=np.float64) / units
+            means = np.add.reduceat(totals.astype(np.float64), self.starts) / units
+            dormant = totals <= np.repeat(DORMANT_SHARE * means, units)
+        # Widened first: reduceat casts by the spoonful.
+        both = np.stack([dead, dormant]).astype(np.float64)
+        share = np.add.reduceat(both, self.starts, axis=1) / units
         share[1, ~(means > 0)] = np.nan
         enough = self.rows >= MIN_ROWS
         return self.lines[enough], share[:, enough]

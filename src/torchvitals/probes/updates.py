@@ -242,7 +242,8 @@ class Updates:
         measured = np.zeros(num, dtype=bool)
         for parts in zip(*(raw.whole for raw in raws), strict=True):
             sums, lines = stacked(parts, "sums"), places(parts[0][0], num)
-            weights[:, lines] = to_float32(s.derive(sums))
+            if self._parameters:
+                weights[:, lines] = to_float32(s.derive(sums))
             weight_sumsq[:, lines] = s.finite_sumsq(sums)
             measured[lines] = True
         out: list[NDArray[np.float32]] = []
@@ -282,9 +283,9 @@ class Updates:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.sqrt(change_sumsq) / (np.sqrt(weight_sumsq) + EPSILON)
             lr_ratio = np.sqrt(change_sumsq / gradient_sumsq)
-        frozen = np.stack([self._frozen(line) for line in ratio])
+        frozen = self._frozen(ratio)
         for column, found in enumerate((ratio, cosine, lr_ratio, frozen), start=len(s.STATS)):
-            table[..., column] = np.where(np.isnan(found), MISSING, to_float32(found))
+            table[..., column] = or_missing(found)
         notes.update_ratio, notes.parameters = ratio, self._chosen
         notes.num_frozen = np.nansum(frozen, axis=1)
         modules = self._modules(change_sumsq, weight_sumsq, gradient_sumsq, measured)
@@ -307,13 +308,23 @@ class Updates:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = norm / (size + EPSILON), norm / slope
         for place, ratio in enumerate(ratios, start=1):
-            good = np.isfinite(ratio)
-            out[good, place] = ratio[good]
+            out[..., place] = np.where(np.isfinite(ratio), to_float32(ratio), MISSING)
         return out.reshape(len(norm), -1)
 
-    def _frozen(self, ratio: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _frozen(self, ratios: NDArray[np.float64]) -> NDArray[np.float64]:
         """1 where a trainable parameter stood still for PATIENCE checks running, else 0."""
-        known = ~np.isnan(ratio)
-        still = known & (ratio <= FROZEN_RATIO) & self._trainable
+        known = ~np.isnan(ratios)
+        still = (ratios <= FROZEN_RATIO) & self._trainable
+        if not still.any() and not self._still.any():  # the way of most trainings
+            return np.where(known, 0.0, np.nan)
+        return np.stack([self._stood(*step) for step in zip(known, still, strict=True)])
+
+    def _stood(self, known: NDArray[np.bool_], still: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """The same for one step after the other."""
         self._still = np.where(still, self._still + 1, np.where(known, 0, self._still))
         return np.where(known, (self._still >= PATIENCE).astype(np.float64), np.nan)
+
+
+def or_missing(found: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The row's values; NaN was not measured."""
+    return np.where(np.isnan(found), MISSING, to_float32(found))
