@@ -10,6 +10,8 @@ How the figures are made
 - Within a turn, short segments of the bare and the monitored copy alternate back to back, and the
   difference of two neighbouring segments, a step, is one sample. The figure is the median of these
   paired differences: slow drift of the machine cancels.
+- A turn begins with untimed steps of the monitored copy until a second and a half is over: opening
+  a run and writing down the names of thousands of series is done once, not in a step.
 - Each segment begins with untimed steps, so that background work of the last monitored step
   (a writer thread) falls on a monitored step or on none, never on the bare copy's account.
 - A monitor with every=10 is timed in groups of 10 steps: any 10 in a row hold exactly one measured.
@@ -81,7 +83,9 @@ BUSY = 1.0
 """Load average at the start above which a warning is printed."""
 
 WARM_UP = 2
-"""Untimed steps after attaching."""
+"""Untimed steps after attaching, at least."""
+OPENING_S = 1.5
+"""So long go on at least the untimed steps of the copy that was attached to."""
 
 
 class Torchvitals(Observer):
@@ -228,6 +232,14 @@ def segment(training: Training, steps: int, settle: int) -> tuple[float, float, 
     return (end - begin) / steps, (cpu_end - cpu) / steps, (own_seconds(training) - own) / steps
 
 
+def warm_up(training: Training, seconds: float = 0.0) -> None:
+    """Untimed steps, for so long at least."""
+    begun, done = time.perf_counter(), 0
+    while done < WARM_UP or time.perf_counter() - begun < seconds:
+        training.step()
+        done += 1
+
+
 def turn(
     variant: Variant,
     bare: Training,
@@ -244,9 +256,8 @@ def turn(
     observer = variant.make()
     watched.observe(observer)
     try:
-        for _ in range(WARM_UP):
-            bare.step()
-            watched.step()
+        warm_up(watched, OPENING_S)
+        warm_up(bare)
         for _ in range(pairs):
             taken = {}
             for which in dice.sample(["bare", "watched"], 2):
@@ -274,8 +285,7 @@ def measure(
     """All rounds of one workload."""
     copies = [workload.make(seed=0), workload.make(seed=0)]
     for training in copies:
-        for _ in range(WARM_UP):
-            training.step()
+        warm_up(training)
     samples = {variant.name: Samples() for variant in chosen}
     for number in range(rounds):
         for variant in dice.sample(list(chosen), len(chosen)):
