@@ -95,7 +95,7 @@ class Company:
                 None if site.floor is None else units.of(site.line, tensor, site.floor, site.name)
                 for site, tensor in zip(sites, tensors, strict=True)
             ]
-        self._counted = units.rows_of(a for a in self.activity or () if a is not None)
+        self.looks = units.looks_at(a for a in self.activity or () if a is not None)
 
     def fits(self, sites: list[Site], tensors: tuple[Tensor, ...]) -> bool:
         """Whether it was prepared for these outputs."""
@@ -105,11 +105,6 @@ class Company:
             found: bool = self.layout.fits(tensors)
             return found
         return self._shapes == list(map(_shape, tensors))
-
-    def count_rows(self) -> None:
-        """Note how many rows of each layer are about to be looked at."""
-        for layer, rows in self._counted:
-            layer.rows += rows
 
 
 @dataclass(slots=True)
@@ -324,7 +319,7 @@ class Activations:
 
     def _measure(self, sites: list[Site], tensors: tuple[Tensor, ...]) -> None:
         company = self._company(sites, tensors)
-        company.count_rows()
+        self._units.look(company.looks)
         measured = self._backend.measure(
             tensors,
             bins=self._bins.of(company.lines),

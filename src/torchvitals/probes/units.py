@@ -111,14 +111,18 @@ class UnitCounters:
         self._steps = 0
         self._kept: dict[str, dict[str, Any]] = {}
         """Counters of a checkpoint, for layers that were not seen yet."""
+        self._looked: list[Looks] = []
+        """Those whose rows are to be added."""
 
     def state_dict(self) -> dict[str, Any]:
         """The counters by the names of their sites."""
+        self._add_rows()
         layers = {self._names[line]: layer.state() for line, layer in self._layers.items()}
         return {"steps": self._steps, "layers": {**self._kept, **layers}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting where that state ended."""
+        self._add_rows()
         self._steps = int(state["steps"])
         self._kept = dict(state["layers"])
         for line, layer in self._layers.items():
@@ -144,19 +148,36 @@ class UnitCounters:
             units, inner, step, floor, layer.counts, line, -(-rows // step), layer.totals
         )
 
-    def rows_of(self, activities: Iterable[Activity]) -> list[tuple[Layer, int]]:
+    def looks_at(self, activities: Iterable[Activity]) -> Looks:
         """The layers, and how many of their rows are looked at each time."""
-        return [(self._layers[activity.line], activity.rows) for activity in activities]
+        return Looks([(self._layers[activity.line], activity.rows) for activity in activities])
+
+    def look(self, looks: Looks) -> None:
+        """These layers are looked at once more. Their rows are added when somebody asks."""
+        if not looks.times:
+            self._looked.append(looks)
+        looks.times += 1
+
+    def _add_rows(self) -> None:
+        for looks in self._looked:
+            for layer, rows in looks.layers:
+                layer.rows += looks.times * rows
+            looks.times = 0
+        self._looked.clear()
 
     def snapshot(self) -> UnitSnapshot | None:
         """The counts of both windows together when they are due, and the turn of the window."""
         if not self._layers:
             return None
         self._steps += 1
+        due = self._steps % MIN_STEPS == 0
+        if not due and self._steps < WINDOW:
+            return None
+        self._add_rows()
         layers = list(self._layers.values())
         device = layers[0].counts.device
         out = None
-        if self._steps % MIN_STEPS == 0:
+        if due:
             now = torch_cat([layer.counts.to(device) for layer in layers])
             now += torch_cat([layer.before.to(device) for layer in layers])
             totals = torch_cat([layer.totals.to(device) for layer in layers])
@@ -174,6 +195,14 @@ class UnitCounters:
             for layer in layers:
                 layer.turn()
         return out
+
+
+@dataclass(slots=True)
+class Looks:
+    """Layers that are looked at together, with the rows of each, and how often they were."""
+
+    layers: list[tuple[Layer, int]]
+    times: int = 0
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,7 @@ def twin_frac(rows: Tensor) -> float:
     return float(counts[counts > 1].sum() / len(flat))
 
 
+@lru_cache(maxsize=16)
 def _start(size: int) -> NDArray[np.float64]:
     """Where the first iteration begins: the same for every matrix of that width."""
     found = np.random.default_rng(size).standard_normal(size)
