@@ -309,3 +309,17 @@ def test_one_thin_tensor_alone(backend):
     assert found[sums.SUMSQ] == pytest.approx(float(x.double().square().sum()), rel=1e-6)
     # The next one is whole again.
     assert choose_backend(backend).measure([x]).sums[0, sums.MAX] == float(x.max())
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("thin", [True, False])
+def test_what_comes_several_times_running_has_the_same_sums_each_time(backend, thin):
+    """A container's output is its last child's."""
+    torch.manual_seed(0)
+    a, b, empty = torch.randn(70_000), torch.randn(200_000), torch.empty(0)
+    tensors = [a, a, a[:3000], b.view(100, 2000), b, b, a, empty, empty, a.bfloat16(), a[:1]]
+    chosen = choose_backend(backend)
+    together = chosen.measure(tensors, thin=thin).host().sums
+    for line, tensor in zip(together, tensors, strict=True):
+        alone = chosen.measure([tensor], thin=thin).host().sums[0]
+        np.testing.assert_allclose(line, alone, rtol=1e-9)

@@ -13,8 +13,8 @@ from operator import attrgetter
 from torch import Tensor, nn
 
 NUMBER = 256
-ELEMENTS = 1 << 22
-"""How many outputs, and how many elements in all, may wait: 16 MB that live a little longer."""
+ELEMENTS = 1 << 23
+"""How many outputs, and how many elements in all, may wait: 32 MB that live a little longer."""
 
 LIGHT = ELEMENTS // NUMBER
 """Outputs of at most this many elements need not be added up: their number is limit enough."""
