@@ -376,28 +376,6 @@ def test_histograms_are_stored_and_percentiles_derived(tmp_path):
         assert kinds == {"gradient", "parameter", "update", "activation"}
 
 
-@pytest.mark.parametrize("updates", ["exact", "sampled", False])
-def test_weights_are_counted_once_for_each_stored_histogram(tmp_path, monkeypatch, updates):
-    monkeypatch.setattr("torchvitals.monitor.handing.HISTOGRAMS_S", float("inf"))
-    monkeypatch.setattr("torchvitals.monitor.monitor.HISTOGRAMS_S", float("inf"))
-    torch.manual_seed(0)
-    model = nn.Linear(50, 50)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with torchvitals.watch(
-        model, optimizer, run=tmp_path / "run", every=1, updates=updates, histograms="full"
-    ) as monitor:
-        for first in (1, 4):
-            for _ in range(3):
-                optimizer.zero_grad()
-                model(torch.randn(64, 50)).square().mean().backward()
-                optimizer.step()
-            monitor.flush()
-            for kind, steps in (("gradient", 3), ("parameter", 1)):
-                found = monitor.history.histogram("weight", kind)
-                assert found.step == first + 2
-                assert found.counts.sum() == steps * 2500
-
-
 def test_an_optimizer_may_hold_the_parameters_in_its_own_order(tmp_path):
     model = make_net()
     groups = [

@@ -134,11 +134,6 @@ class BinBook:
             found = self._open[key] = Bins(self._stride)
         return found
 
-    def once(self, lines: Iterable[Any]) -> Bins | None:
-        """The same, for what hardly changes: None when they hold a step's counts already."""
-        found = self.of(lines)
-        return None if found is None or found.counts is not None else found
-
     def take(self) -> Distributions:
         """What was added up since the last time."""
         taken, self._open = self._open, {}

@@ -150,7 +150,7 @@ class Updates:
                 keeper.tensors,
                 keeper.old,
                 mine.grads,
-                bins=self._weight_bins.once(mine.lines),
+                bins=self._weight_bins.of(mine.lines),
                 delta_bins=self._change_bins.of(mine.lines),
                 roll=again,
                 with_grads=gradients is not None,
@@ -207,7 +207,7 @@ class Updates:
         key = tuple(lines)
         if key not in self._fixed:
             self._fixed[key] = self._backend.fixed(self.shards.local(line) for line in lines)
-        return self._backend.measure(self._fixed[key], bins=self._weight_bins.once(key))
+        return self._backend.measure(self._fixed[key], bins=self._weight_bins.of(key))
 
     def _keeper(self, lines: list[int]) -> Keeper:
         key = tuple(lines)
