@@ -91,7 +91,8 @@ TINY = Workload(
 
 
 @pytest.fixture
-def made() -> list[FakePeer]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[FakePeer]:
+    monkeypatch.setattr(overhead, "OPENING_S", 0.0)
     FakePeer.made.clear()
     return FakePeer.made
 
@@ -111,6 +112,14 @@ def test_every_turn_attaches_times_and_closes(made: list[FakePeer]) -> None:
         peer.calls == {"attach": 1, "before": steps, "backward": steps, "step": steps, "close": 1}
         for peer in made
     )
+
+
+def test_a_turn_begins_when_the_run_is_open(
+    made: list[FakePeer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overhead, "OPENING_S", 0.2)
+    run(Variant("fake", FakePeer), rounds=1)
+    assert made[0].calls["step"] > overhead.WARM_UP + 2 * (1 + 2)
 
 
 def test_own_time_is_what_a_timed_step_adds(made: list[FakePeer]) -> None:
