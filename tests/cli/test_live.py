@@ -104,14 +104,18 @@ def test_ctrl_c_ends_the_demo_with_what_there_is(in_tmp: Path) -> None:
         env=environment(),
     )
     file = in_tmp / "runs" / "demo" / "run.vitals"
-    for _ in range(1200):
-        if file.exists():
-            with open_run(file) as history:
-                if (history.last_step or 0) > 10:
-                    break
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    with process:
+        try:
+            for _ in range(1200):
+                if file.exists():
+                    with open_run(file) as history:
+                        if (history.last_step or 0) > 10:
+                            break
+                time.sleep(0.1)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
     assert process.returncode == 0, err
     assert "Interrupted" in err
     assert "Updates at step" in out

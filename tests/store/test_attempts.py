@@ -1,3 +1,6 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from runs_for_tests import INFO, end_child, row, scalars, start_child, writer
@@ -21,6 +24,43 @@ def test_a_new_run_has_no_last_step(run):
         assert w.last_step is None
         log(w, range(5))
         assert w.last_step == 4
+
+
+def test_no_reader_sees_a_file_that_is_half_made(tmp_path):
+    """Somebody who looks all the time finds no file, or a running run; never an empty one."""
+    runs = [tmp_path / f"run{number}" for number in range(30)]
+    seen: list[str] = []
+    done = threading.Event()
+
+    def look() -> None:
+        for run in runs:
+            while not (run / "run.vitals").exists() and not done.wait(0.0):
+                pass
+            for _ in range(5):
+                with open_run(run) as history:
+                    seen.append(history.status)
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look)
+        try:
+            open_ = [writer(run) for run in runs]
+        finally:
+            done.set()
+        looking.result(timeout=60)
+        for w in open_:
+            w.close()
+    assert set(seen) == {"running"}
+    assert sorted(file.name for file in runs[0].iterdir()) == ["run.vitals"]
+
+
+def test_what_a_writer_left_that_was_killed_at_birth(run):
+    run.mkdir(parents=True)
+    for name in ("run.vitals.new", "run.vitals.new-journal"):
+        (run / name).write_text("half a file")
+    with writer(run) as w:
+        log(w, range(3))
+    assert verify(run).ok
+    assert not list(run.glob("*.new*"))
 
 
 def test_an_existing_run_is_not_overwritten(run):

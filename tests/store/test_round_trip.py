@@ -1,5 +1,7 @@
 """Writer → file → history, against a plain dictionary."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from runs_for_tests import header, row, scalars, writer
 from torchvitals.record import MISSING, ConfigError, Event, HistogramRow, Key, Row
 from torchvitals.record.bins import NUM_BINS
 from torchvitals.store import open_run, verify
+from torchvitals.store.connect import connect_writer
 
 KEYS = header(3) + header(2, "parameter") + (Key.scalar("loss"),)
 BITS = st.sampled_from(
@@ -238,3 +241,9 @@ def test_an_empty_row_stores_nothing(run):
         w.append(Row(0, 0.0, (), np.empty(0, np.float32)))
         w.append_histograms(HistogramRow(0, 0.0, (), np.empty((0, NUM_BINS), np.uint32)))
         assert w.last_step is None
+
+
+def test_what_is_deleted_is_not_overwritten(tmp_path):
+    """Debian's SQLite does so by default: every raw row would be written twice."""
+    with contextlib.closing(connect_writer(tmp_path / "run.vitals")) as connection:
+        assert connection.execute("PRAGMA secure_delete").fetchone() == (0,)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -32,14 +32,17 @@ def run_file(path: str | os.PathLike[str]) -> Path:
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """A connection for writing, in WAL mode, tables migrated to the newest version."""
+    """A connection for writing, in WAL mode, tables migrated to the newest version.
+
+    Needs the lock of the run.
+    """
+    if not path.exists():
+        _make(path)
     connection = sqlite3.connect(
         path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
     )
     try:
-        # These two only act on a file that is still empty.
-        connection.execute(f"PRAGMA page_size = {schema.PAGE_SIZE}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        _lay_out(connection)
         schema.file_version(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -55,6 +58,23 @@ def connect_writer(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _make(path: Path) -> None:
+    """A file with all tables, under another name until it is whole: no reader sees it empty."""
+    new = path.with_name(path.name + ".new")
+    for left in (new, new.with_name(new.name + "-journal")):
+        left.unlink(missing_ok=True)  # of a writer that was killed here
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        _lay_out(connection)
+        schema.migrate(connection, new)
+    new.replace(path)
+
+
+def _lay_out(connection: sqlite3.Connection) -> None:
+    """What only acts on a file that is still empty."""
+    connection.execute(f"PRAGMA page_size = {schema.PAGE_SIZE}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:

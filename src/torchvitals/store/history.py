@@ -39,6 +39,7 @@ from torchvitals.store.attempts import Attempt, life
 from torchvitals.store.codec import Ints
 from torchvitals.store.connect import connect_reader, run_file, translated
 from torchvitals.store.layouts import HISTOGRAM_STAT
+from torchvitals.store.lock import is_locked
 from torchvitals.store.questions import check_points, closest, site_pattern
 from torchvitals.store.runs import list_runs
 from torchvitals.store.schema import HISTOGRAMS, VALUES
@@ -96,6 +97,8 @@ class History:
             if attempts:
                 now = self._clock()
                 found = life(attempts[-1], self.path.parent, socket.gethostname(), now)
+            elif is_locked(self.path.parent):  # its writer is about to say so
+                found = "running"
             if found != "died":
                 break
         return found
