@@ -1,9 +1,13 @@
 """Taps: every call is told, nothing is changed, and no copy of the model carries one."""
 
 import copy
+import gc
 import io
 import pickle
+import sys
 import warnings
+import weakref
+from types import BuiltinFunctionType
 
 import pytest
 import torch
@@ -13,6 +17,8 @@ from torch.nn.modules import module as internals
 import torchvitals
 from torchvitals.probes import taps
 from torchvitals.probes.compiled import SLOT, anything_compiled, is_compiled
+from torchvitals.probes.waiting import NUMBER, Site, Waiting
+from torchvitals.stats.native.library import kernel
 
 pytestmark = [
     # torch's own, when it loads its compiler.
@@ -26,6 +32,16 @@ def nothing_compiled(monkeypatch):
     _dynamo.reset()
     _dynamo.utils.counters.clear()
     assert not anything_compiled()
+
+
+@pytest.fixture(autouse=True, params=["C", "Python"])
+def kind(request, monkeypatch):
+    """Taps of the kernel, and those of a machine without a compiler."""
+    if request.param == "Python":
+        monkeypatch.setattr(taps, "tap_maker", lambda name, most: None)
+    elif kernel() is None:
+        pytest.fail("the kernel was not built; run make test")
+    return request.param
 
 
 def net():
@@ -56,6 +72,143 @@ def test_every_call_is_told_with_what_it_put_out():
     model(x)
     assert len(seen) == 4
     assert not slots(model)
+
+
+def test_which_kind_it_is(kind):
+    model = net()
+    tapped(model)
+    for tap in slots(model):
+        assert isinstance(tap, BuiltinFunctionType) == (kind == "C")
+        assert not is_compiled(model)
+
+
+class Waits:
+    """A model whose layers may all wait, tapped."""
+
+    def __init__(self):
+        self.model, self.waiting, self.seen = net(), Waiting(), []
+        for line, layer in enumerate(self.model):
+            self.waiting.settle(Site(f"{line}", line, (0.0, 0.0), None, layer, alone=True))
+        self.taps = taps.Taps(
+            self.model.modules(),
+            lambda module, _: self.seen.append(module),
+            self.waiting,
+            {self.model},
+        )
+        self.taps.open()
+
+    def __call__(self, *args, **kwargs):
+        self.seen.clear()
+        return self.model(*args, **kwargs)
+
+
+def test_small_outputs_wait_and_the_root_is_told():
+    waits, x = Waits(), torch.randn(5, 3)
+    result = waits(x)
+    assert waits.seen == [waits.model]
+    sites, tensors, lost = waits.waiting.take()
+    assert [site.module for site in sites] == list(waits.model)
+    assert tensors[-1] is result
+    assert not lost
+    waits(x)[0] = 0.0
+    *_, lost = waits.waiting.take()
+    assert [site.line for site in lost] == [2]
+
+
+def test_what_can_not_wait_is_told():
+    waits, x = Waits(), torch.randn(5, 3)
+    waits.model.eval()
+    waits(x)
+    assert waits.seen == [*waits.model, waits.model]
+    waits.model.train()
+    torch.func.grad(lambda x: waits(x).sum())(x)
+    assert waits.seen == [*waits.model, waits.model]
+    waits.seen.clear()
+    torch.utils.checkpoint.checkpoint(waits.model, x, use_reentrant=False).sum().backward()
+    # The root's call, then those inside the backward pass, which ends with what it needs.
+    assert waits.seen[:3] == [waits.model, *waits.model[:2]]
+    waits.waiting.take()
+    for _ in range(NUMBER // 3 + 1):
+        waits(x)
+    assert len(waits.waiting.tensors) == NUMBER
+    assert waits.seen == [*list(waits.model)[NUMBER % 3 :], waits.model]
+
+
+def counts(held):
+    gc.collect()
+    return [sys.getrefcount(one) for one in held]
+
+
+def test_nothing_is_kept_or_freed_too_often():
+    waits, x = Waits(), torch.randn(5, 3)
+    waits(x)
+    waits.waiting.take()
+    held = [*waits.model, *waits.waiting.light.values(), x, torch.Tensor, waits.model]
+
+    before = counts(held)
+    for _ in range(500):
+        waits(input=x)
+        waits.model.eval()
+        output = waits(x)
+        assert sys.getrefcount(output) == 2
+        with pytest.raises(RuntimeError):
+            waits(x[:, :2])
+        waits.model.train()
+        waits.waiting.take()
+    del output
+    assert counts(held) == pytest.approx(before, abs=5)
+    # The taps hold the model and the model holds them: a ring that can be collected.
+    gone = weakref.ref(waits.model)
+    del waits, held
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_a_teller_raises_comes_out():
+    model = net()
+
+    def seen(module, output):
+        raise KeyError("told")
+
+    found = taps.Taps(model.modules(), seen)
+    found.open()
+    with pytest.raises(KeyError, match="told"):
+        model(torch.randn(5, 3))
+
+
+class Called(nn.Linear):
+    """A layer whose own call is traced, so that a tap would be, too."""
+
+    def __call__(self, x):
+        return super().__call__(x)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_function_compiled_in_the_midst_of_a_step_is_one_graph(tmp_path, every):
+    """Taps must be out of sight by then: what is in C can't be traced."""
+    model = nn.Sequential(Called(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    graphs = []
+
+    def backend(graph, _inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    @torch.compile(backend=backend, fullgraph=True)
+    def loss_of(x):
+        return model(x).square().mean()
+
+    with torchvitals.watch(
+        model, optimizer, run=tmp_path / "run", every=every, clocks=False, inputs=False
+    ):
+        for _ in range(6):
+            loss_of(torch.ones(4, 3)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert len(graphs) == 1
+    assert not slots(model)
+    with torchvitals.open_run(tmp_path / "run") as history:
+        assert history.steps("gradient")[-1] == 6
 
 
 def test_hooks_of_the_user_run_as_ever_and_their_output_is_what_is_told():

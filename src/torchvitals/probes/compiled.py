@@ -12,7 +12,7 @@ from torch import nn
 SLOT = "_compiled_call_impl"
 """Where `module.compile()` leaves the compiled call."""
 TAP = "_torchvitals_tap"
-"""Marks what `probes.taps` puts there instead."""
+"""The name of what `probes.taps` puts there instead."""
 
 
 def is_compiled(module: nn.Module) -> bool:
@@ -20,7 +20,7 @@ def is_compiled(module: nn.Module) -> bool:
     if type(module).__name__ == "OptimizedModule":
         return True
     call = getattr(module, SLOT, None)
-    return call is not None and not hasattr(call, TAP)
+    return call is not None and getattr(call, "__name__", None) != TAP
 
 
 def anything_compiled() -> bool:

@@ -25,7 +25,17 @@ typedef struct {
     int (*describe)(void *tensor, described *out); /* not 0: it can't, and an exception is set */
     void *(*item)(void *list, ptrdiff_t at);
     void (*forget)(void); /* clears the exception */
+    void *(*type)(void *object); /* gives a reference, that has to be dropped */
+    void (*drop)(void *object);
+    const void *plain[2]; /* the types that describe themselves as torch does */
 } asking;
+
+/* A subclass may say other things of itself than torch would of it. */
+static int is_plain(const asking *ask, void *tensor) {
+    void *type = ask->type(tensor);
+    if (type) ask->drop(type);
+    return type && (type == ask->plain[0] || type == ask->plain[1]);
+}
 
 static int dtype_of(const described *t) {
     if (t->lanes != 1) return -1;
@@ -65,7 +75,7 @@ EXPORT int torchvitals_describe(const asking *ask, void *list, int64_t num, uint
     for (int64_t k = 0; k < num; k++) {
         described t;
         void *tensor = ask->item(list, (ptrdiff_t)k);
-        if (!tensor || ask->describe(tensor, &t)) {
+        if (!tensor || !is_plain(ask, tensor) || ask->describe(tensor, &t)) {
             ask->forget();
             return 0;
         }

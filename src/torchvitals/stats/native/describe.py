@@ -17,7 +17,8 @@ from torch.nn import Parameter
 from torchvitals.stats.native.library import kernel
 
 DLPACK_MAJOR = 1
-PLAIN = frozenset({Tensor, Parameter})
+PLAIN = (Tensor, Parameter)
+"""Subclasses are asked in Python: they may say other things of themselves than torch would."""
 
 
 class Exchange(ctypes.Structure):
@@ -42,6 +43,9 @@ class Asking(ctypes.Structure):
         ("describe", ctypes.c_void_p),
         ("item", ctypes.c_void_p),
         ("forget", ctypes.c_void_p),
+        ("type", ctypes.c_void_p),
+        ("drop", ctypes.c_void_p),
+        ("plain", ctypes.py_object * len(PLAIN)),
     )
 
 
@@ -60,8 +64,7 @@ def describe(tensors: Sequence[Tensor], places: Places, *, known: bool = False) 
     `known`: sizes, dtypes and shapes are there already, and must be the same.
     """
     found = _asked()
-    # A subclass may say other things of itself than torch would of it: it is asked in Python.
-    if found is None or not PLAIN.issuperset(map(type, tensors)):
+    if found is None:
         return False
     how = found.lists if isinstance(tensors, list) else found.tuples
     if how is found.tuples and not isinstance(tensors, tuple):
@@ -92,9 +95,11 @@ def _asked() -> Asked | None:
         ctypes.c_int,
     ]
     python = ctypes.pythonapi
-    forget = _address(python.PyErr_Clear)
+    others = map(_address, (python.PyErr_Clear, python.PyObject_Type, python.Py_DecRef))
+    types: tuple[Any, ...] = PLAIN
+    rest = (*others, (ctypes.py_object * len(PLAIN))(*types))
     lists, tuples = (
-        ctypes.byref(Asking(exchange.describe, _address(item), forget))
+        ctypes.byref(Asking(exchange.describe, _address(item), *rest))
         for item in (python.PyList_GetItem, python.PyTuple_GetItem)
     )
     return Asked(ask, lists, tuples)

@@ -17,7 +17,7 @@ import torch
 
 log = logging.getLogger("torchvitals")
 
-ABI = 11
+ABI = 12
 
 
 ACTIVITY = np.dtype(
