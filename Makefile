@@ -34,8 +34,7 @@ page: $(PAGE)  ## build the page (web/) into the package, with Node from PyPI
 
 test: lint $(DEV) $(PAGE) browser  ## what the CI runs: lint, tests, documentation
 	@# Not the files with the fewest tests last: these are the longest, and one process would wait.
-	@# Three for two cores: many tests wait, for servers, browsers and clocks.
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory docs
 
 test-distributed: $(DEV)  ## the tests with several processes alone

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # In training the monitor never raises into the user's loop; in tests it must.
@@ -19,6 +20,11 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # The workers share the cores: one thread each, unless a test asks for more.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+# A busy machine is not a failure: how long things take is measured in bench/.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture

@@ -118,9 +118,7 @@ def odd_run(path: Path, values: list[float | None]) -> Path:
 ODD = st.sampled_from([None, float("nan"), float("inf"), float("-inf"), 1e30, -1e30, 0.0, 1.5])
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ODD, min_size=1, max_size=300), st.integers(1, 40))
 def test_no_spike_and_no_nan_is_lost(
     serving: Serving,

@@ -56,7 +56,7 @@ def sums_of_samples(parts):
     return book.take()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(samples)
 def test_sums_equal_a_plain_loop(part):
     got = sums_of_samples([part]).as_dict()
@@ -64,7 +64,7 @@ def test_sums_equal_a_plain_loop(part):
         same(got, reference(*zip(*part, strict=True)) if part else {})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(samples, samples, samples)
 def test_merge_laws(a, b, c):
     x, y, z = (sums_of_samples([part]) for part in (a, b, c))
@@ -76,7 +76,7 @@ def test_merge_laws(a, b, c):
     assert merged([]).as_dict() == {}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(samples, max_size=5))
 def test_parts_added_or_merged_equal_the_whole(parts):
     whole = sums_of_samples([[sample for part in parts for sample in part]])

@@ -97,7 +97,7 @@ def cases(draw):
     return query, key, arguments
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     cases(),
     st.sampled_from([1, 7, 40, 200, 1 << 22]),
@@ -119,7 +119,7 @@ def test_agrees_with_the_definition(case, limit, most):
         check(stats, entropy, largest, tolerance=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(cases())
 def test_the_same_as_torch_multiplies(case):
     """What the reference calls attention is what torch computes: masks and groups mean the same."""

@@ -132,7 +132,7 @@ def test_requires_grad_is_no_obstacle_and_leaves_no_graph(backend):
     check(backend, [weight])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(width=32), min_size=0, max_size=200), st.sampled_from(["native", "torch"])
 )
@@ -140,7 +140,7 @@ def test_any_float32_values(values, name):
     check(choose_backend(name), [torch.tensor(values, dtype=torch.float32)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(width=16), min_size=0, max_size=100), st.sampled_from(["native", "torch"])
 )
@@ -148,7 +148,7 @@ def test_any_float16_values(values, name):
     check(choose_backend(name), [torch.tensor(values, dtype=torch.float16)])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     st.lists(st.lists(st.floats(width=16), max_size=100), max_size=4),
     st.lists(st.sampled_from([torch.float32, torch.float16, torch.float64]), min_size=4),

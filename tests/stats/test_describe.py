@@ -8,8 +8,8 @@ from torch.nn import Parameter
 
 from torchvitals.record import UnsupportedTensor
 from torchvitals.stats.native import describe as room
-from torchvitals.stats.native.backend import CODES, FixedTensors, Table
 from torchvitals.stats.native.library import kernel
+from torchvitals.stats.native.tables import CODES, FixedTensors, Table
 
 pytestmark = pytest.mark.skipif(kernel() is None, reason="no C kernel was built")
 

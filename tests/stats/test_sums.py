@@ -20,7 +20,7 @@ def measured(values):
     return choose_backend("native").measure([tensor])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(whole_numbers, whole_numbers, whole_numbers)
 def test_merge_laws(a, b, c):
     x, y, z = (measured(values).sums[0] for values in (a, b, c))
@@ -29,14 +29,14 @@ def test_merge_laws(a, b, c):
     np.testing.assert_array_equal(s.merge(x, s.identity()), x)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(whole_numbers, whole_numbers)
 def test_parts_merged_equal_the_whole(a, b):
     left, right, whole = measured(a), measured(b), measured(a + b)
     np.testing.assert_array_equal(s.merge(left.sums[0], right.sums[0]), whole.sums[0])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(whole_numbers, min_size=1, max_size=6))
 def test_groups_merge_like_pairs(parts):
     lines = np.stack([measured(values).sums[0] for values in parts])

@@ -24,7 +24,7 @@ def spiky(seed, rows, columns):
     return values
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 999), st.sampled_from([1, 3, 9, 200, 5000]), st.booleans())
 def test_a_bucket_holds_everything_that_falls_in_it(tmp_path_factory, seed, points, quick):
     path = tmp_path_factory.mktemp("run")

@@ -45,7 +45,7 @@ def check_envelope(got, steps, values, points, *, exact):
             np.testing.assert_array_equal(got.last[at], part[-1])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data(), st.sampled_from([1, 2, 7, 100]), st.sampled_from([1, 3, 5, 400, 10_000]))
 def test_nothing_is_lost(tmp_path_factory, data, stride, points):
     path = tmp_path_factory.mktemp("run")
@@ -77,7 +77,7 @@ def test_nothing_is_lost(tmp_path_factory, data, stride, points):
     w.close()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.integers(1, 200))
 def test_a_thinned_matrix_shows_each_buckets_peak(data, points):
     values = spiky(data.draw, 150)
@@ -91,7 +91,7 @@ def test_a_thinned_matrix_shows_each_buckets_peak(data, points):
             np.testing.assert_array_equal(np.abs(thin[at, column]), want)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.integers(1, 200), st.booleans())
 def test_summaries_equal_their_definition(data, rows, gaps):
     values = spiky(data.draw, rows)

@@ -32,7 +32,7 @@ def written(draw):
     return rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(written(), st.integers(2, 9), st.booleans())
 def test_whatever_was_written_is_read(tmp_path_factory, rows, seal_rows, closed):
     path = tmp_path_factory.mktemp("run")

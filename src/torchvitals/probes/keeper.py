@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchvitals.probes.turns import turns_for
 from torchvitals.stats.backend import Backend
-from torchvitals.stats.native.backend import FixedTensors, on_cpu
+from torchvitals.stats.native.tables import FixedTensors, on_cpu
 from torchvitals.stats.sample import Plan
 
 _version = attrgetter("_version")

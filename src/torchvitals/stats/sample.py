@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchvitals.stats.native.backend import FixedTensors, Table, address, on_cpu
 from torchvitals.stats.native.library import Gather, kernel
+from torchvitals.stats.native.tables import FixedTensors, Table, address, on_cpu
 
 LINE = 16
 

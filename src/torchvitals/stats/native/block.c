@@ -154,37 +154,42 @@ static void dots(const float *restrict a, const float *restrict b, int n, float 
     out[2] = bb;
 }
 
-static inline __attribute__((always_inline)) void tally_loop(const float *restrict x, int n,
-                                                             tally *restrict t, const int ahead) {
+/* Eight neighbours. */
+static inline __attribute__((always_inline)) void tally_eight(const float *x, tally *restrict t) {
     const char *p = (const char *)x;
+    uint64_t a, b, c, d;
+    memcpy(&a, p, 8);
+    memcpy(&b, p + 8, 8);
+    memcpy(&c, p + 16, 8);
+    memcpy(&d, p + 24, 8);
+    t->code[0][(uint32_t)a >> 22]++;
+    t->code[1][a >> 54]++;
+    t->code[2][(uint32_t)b >> 22]++;
+    t->code[3][b >> 54]++;
+    t->code[0][(uint32_t)c >> 22]++;
+    t->code[1][c >> 54]++;
+    t->code[2][(uint32_t)d >> 22]++;
+    t->code[3][d >> 54]++;
+}
+
+static void tally_groups(const float *x, int64_t num, int64_t step, tally *t) {
+    for (int64_t k = 0; k < num; k++, x += step)
+        for (int i = 0; i < GROUP; i += 8) tally_eight(x + i, t);
+}
+
+/* Counting every element leaves memory idle: the next block is fetched meanwhile. */
+static void tally_all(const float *x, int n, tally *t) {
     int i = 0;
     for (; i + 8 <= n; i += 8) {
-        uint64_t a, b, c, d;
-        if (ahead) __builtin_prefetch(p + 4 * (i + BLOCK));
-        memcpy(&a, p + 4 * i, 8);
-        memcpy(&b, p + 4 * i + 8, 8);
-        memcpy(&c, p + 4 * i + 16, 8);
-        memcpy(&d, p + 4 * i + 24, 8);
-        t->code[0][(uint32_t)a >> 22]++;
-        t->code[1][a >> 54]++;
-        t->code[2][(uint32_t)b >> 22]++;
-        t->code[3][b >> 54]++;
-        t->code[0][(uint32_t)c >> 22]++;
-        t->code[1][c >> 54]++;
-        t->code[2][(uint32_t)d >> 22]++;
-        t->code[3][d >> 54]++;
+        __builtin_prefetch(x + i + BLOCK);
+        tally_eight(x + i, t);
     }
     for (; i < n; i++) {
         uint32_t bits;
-        memcpy(&bits, p + 4 * i, 4);
+        memcpy(&bits, x + i, 4);
         t->code[i & 3][bits >> 22]++;
     }
 }
-
-static void tally_some(const float *x, int n, tally *t) { tally_loop(x, n, t, 0); }
-
-/* Counting every element leaves memory idle: the next block is fetched meanwhile. */
-static void tally_all(const float *x, int n, tally *t) { tally_loop(x, n, t, 1); }
 
 static void drain(tally *restrict t, int at, int n, uint32_t *restrict sum) {
     for (int c = 0; c < n; c++) {
@@ -195,6 +200,6 @@ static void drain(tally *restrict t, int at, int n, uint32_t *restrict sum) {
 
 const loops OF(loops) = {
     moments,      thin,       update,    scale, dots,        widen_half,
-    widen_bfloat, tally_some, tally_all, drain, OF(outside), OF(zeros),
+    widen_bfloat, tally_groups, tally_all, drain, OF(outside), OF(zeros),
     OF(active),
 };

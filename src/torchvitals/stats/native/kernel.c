@@ -27,9 +27,6 @@ enum { ALONE = 32768 };
  * tells. */
 enum { ALL_DOTS = 16 * BLOCK, DOT_STRIDE = 5 };
 
-/* Tensors up to this size get their full histogram: sampling would gain nothing. */
-enum { SMALL = 4096 };
-
 typedef void (*parallel_fn)(void (*work)(void *), void *data, unsigned threads, unsigned flags);
 
 /* How often each unit of a layer is active, |x| > floor, and the sum of |x|, in a sample of the
@@ -133,8 +130,6 @@ static void merge(double *into, const double *from) {
  * HUGE_VALUE they overflow. */
 static const float TINY = 1e-12f, HUGE_VALUE = 1e15f, LIFT = 0x1p80f;
 
-static float biggest(const block_sums *s) { return s->max > -s->min ? s->max : -s->min; }
-
 static void add(double *sums, int n, const block_sums *s, double unit) {
     sums[COUNT] += n;
     sums[SUM] += s->sum * unit;
@@ -186,140 +181,6 @@ static void take_dots(const loops *loop, const block_sums *change, const float *
     dots[0] += lifted[0] / a / b;
     dots[1] += lifted[1] / a / a;
     dots[2] += lifted[2] / b / b;
-}
-
-/* The part of a block that a histogram looks at: runs of `length`, `step` apart, from `begin`. */
-typedef struct {
-    int64_t begin, step;
-    int length;
-} runs;
-
-static runs runs_of(int64_t at, int n, int64_t total, int stride) {
-    if (stride <= 1 || total <= SMALL) return (runs){0, n, n};
-    int64_t skip = (stride - at / GROUP % stride) % stride; /* blocks start at a whole group */
-    return (runs){skip * GROUP, (int64_t)stride * GROUP, GROUP};
-}
-
-/* A constant run would queue up at one counter; it is one addition. */
-static void tally_constant(float value, int n, tally *t) {
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    if (!(bits & 0x7fffffffu))
-        t->zero += (uint64_t)n;
-    else if (!((bits >> 22) & 0x1ff))
-        *(bits >> 31 ? &t->under_neg : &t->under_pos) += (uint64_t)n;
-    else
-        t->code[0][bits >> 22] += (uint32_t)n;
-}
-
-static uint32_t smallest_code(tally *t) {
-    uint32_t found = 0;
-    for (int k = 0; k < TABLES; k++) {
-        found += t->code[k][0] + t->code[k][CODES / 2];
-        t->code[k][0] = t->code[k][CODES / 2] = 0;
-    }
-    return found;
-}
-
-/* Upper bound of the codes of a block, its sign left out. */
-static int top_code(const block_sums *s) {
-    const float top = biggest(s);
-    uint32_t bits;
-    memcpy(&bits, &top, 4);
-    return is_finite(s->sumsq) ? (int)(bits >> 22) & (CODES / 2 - 1) : CODES / 2 - 1;
-}
-
-static void tally_block(const loops *loop, const block_sums *s, const float *x, int n, runs r,
-                        int constant, tally *t) {
-    const int top = top_code(s);
-    if (top >= t->used) t->used = top + 1;
-    for (int64_t i = r.begin; i < n; i += r.step) {
-        int length = n - i < r.length ? (int)(n - i) : r.length;
-        t->seen += (uint64_t)length;
-        if (constant)
-            tally_constant(x[0], length, t);
-        else if (r.length > GROUP)
-            loop->tally_all(x + i, length, t);
-        else
-            loop->tally_some(x + i, length, t);
-    }
-    /* Zero shares its code with the smallest subnormals: tell them apart right here. */
-    uint32_t tiny = smallest_code(t);
-    if (!tiny) return;
-    for (int64_t i = r.begin; i < n; i += r.step) {
-        int length = n - i < r.length ? (int)(n - i) : r.length;
-        uint32_t zeros = loop->zeros(x + i, length);
-        t->zero += zeros;
-        tiny -= zeros;
-    }
-    if (!tiny) return;
-    for (int64_t i = r.begin; i < n; i += r.step)
-        for (int64_t k = i; k < i + r.length && k < n; k++) {
-            uint32_t bits;
-            memcpy(&bits, x + k, 4);
-            if ((bits & 0x7fffffffu) && !((bits >> 22) & 0x1ff))
-                *(bits >> 31 ? &t->under_neg : &t->under_pos) += 1;
-        }
-}
-
-static inline void add_to(uint32_t *bin, uint32_t count, int shared) {
-    if (!shared)
-        *bin += count;
-    else if (count)
-        __atomic_fetch_add(bin, count, __ATOMIC_RELAXED);
-}
-
-/* The bins of one sign, from the one nearest to zero outwards; `way` is the sign. */
-static void add_run(uint32_t *nearest, int way, const uint32_t *sum, int n, int shared) {
-    if (shared)
-        for (int c = 0; c < n; c++) add_to(nearest + way * c, sum[c], 1);
-    else if (way > 0)
-        for (int c = 0; c < n; c++) nearest[c] += sum[c];
-    else
-        for (int c = 0; c < n; c++) nearest[-c] += sum[c];
-}
-
-static uint64_t total(const uint32_t *sum, int n) {
-    uint64_t found = 0;
-    for (int c = 0; c < n; c++) found += sum[c];
-    return found;
-}
-
-/* Codes to bins. Half octaves are runs of the code table; what lies below and above is summed.
- * Exponent 255 (NaN, Inf) is left out. With `shared`, other threads add to the same line. Only the
- * codes in use are walked, and those below the first bin only if elements are missing above it:
- * most tensors are small, and this is done once for each. */
-static void fold(const loops *loop, tally *t, uint32_t *bins, int shared) {
-    enum { FIRST = 2 * (127 + MIN_EXPONENT), LAST = 2 * (127 + MAX_EXPONENT), INF = 2 * 255 };
-    const int used = t->used > FIRST ? t->used - FIRST : 0, inside = LAST - FIRST;
-    const int to = used < inside ? used : inside;
-    uint64_t left = t->seen - t->zero - t->under_pos - t->under_neg;
-    for (int negative = 0; negative < 2; negative++) {
-        uint32_t sum[CODES / 2];
-        uint32_t *nearest = bins + (negative ? ZERO_BIN - 1 : ZERO_BIN + 1);
-        const int way = negative ? -1 : 1;
-        if (!used) break;
-        loop->drain(t, negative * (CODES / 2) + FIRST, used, sum);
-        left -= total(sum, used);
-        add_run(nearest + way, way, sum, to, shared);
-        const int above = used < INF - FIRST ? used : INF - FIRST;
-        if (above > inside)
-            add_to(nearest + way * (SIDE - 1), (uint32_t)total(sum + inside, above - inside),
-                   shared);
-    }
-    for (int negative = 0; negative < 2; negative++) {
-        uint32_t sum[CODES / 2];
-        uint64_t below = negative ? t->under_neg : t->under_pos;
-        if (left) {
-            loop->drain(t, negative * (CODES / 2), FIRST, sum);
-            below += total(sum, FIRST);
-        }
-        if (below)
-            add_to(bins + (negative ? ZERO_BIN - 1 : ZERO_BIN + 1), (uint32_t)below, shared);
-    }
-    if (t->zero) add_to(&bins[ZERO_BIN], (uint32_t)t->zero, shared);
-    t->zero = t->under_pos = t->under_neg = t->seen = 0;
-    t->used = 0;
 }
 
 static void leave(const batch *b, const loops *loop, desk *d) {

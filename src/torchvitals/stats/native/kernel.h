@@ -73,8 +73,8 @@ typedef struct {
     void (*dots)(const float *a, const float *b, int n, float *out);
     void (*widen_half)(const uint16_t *x, int n, float *out);
     void (*widen_bfloat)(const uint16_t *x, int n, float *out);
-    /* Count codes: of a sampled run, or of a whole block that another one follows. */
-    void (*tally_some)(const float *x, int n, tally *t);
+    /* Count codes: of groups whose begins lie `step` apart, or of all elements. */
+    void (*tally_groups)(const float *x, int64_t num, int64_t step, tally *t);
     void (*tally_all)(const float *x, int n, tally *t);
     /* sum = the tables of codes [at, at + n) added up; they are left empty. */
     void (*drain)(tally *t, int at, int n, uint32_t *sum);
@@ -101,6 +101,32 @@ extern const loops loops_baseline;
 #ifdef WITH_AVX2
 extern const loops loops_avx2;
 #endif
+
+/* Largest magnitude of a block. */
+static inline float biggest(const block_sums *s) { return s->max > -s->min ? s->max : -s->min; }
+
+/* With `shared`, other threads add to the same bins. */
+static inline void add_to(uint32_t *bin, uint32_t count, int shared) {
+    if (!shared)
+        *bin += count;
+    else if (count)
+        __atomic_fetch_add(bin, count, __ATOMIC_RELAXED);
+}
+
+/* The part of a block that a histogram looks at: runs of `length`, `step` apart, from `begin`. */
+typedef struct {
+    int64_t begin, step;
+    int length;
+} runs;
+
+/* Histograms (tally.c). Those of a block that starts `at` in a tensor of `total` elements look at
+ * these of its n; */
+runs runs_of(int64_t at, int n, int64_t total, int stride);
+/* they are counted, */
+void tally_block(const loops *loop, const block_sums *s, const float *x, int n, runs r, int constant,
+                 tally *t);
+/* and at a tensor's end become bins, and the tally is empty again. */
+void fold(const loops *loop, tally *t, uint32_t *bins, int shared);
 
 /* The careful path, for blocks with non-finite or extreme values and for float64 (exact.c). */
 void exact_f32(const float *x, int64_t n, double *sums);
