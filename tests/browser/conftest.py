@@ -1,4 +1,7 @@
-"""A real browser, a real server, real trainings: what the page's tests stand on."""
+"""A real browser, a real server, real trainings: what the page's tests stand on.
+
+They end with these tests: beside the others they would go on taking a quarter of the machine.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def _train(run: Path, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, script, run, *arguments], env=environment)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Runs: two finished ones with faults, one that goes on, one that is no run at all.
 
@@ -66,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     live.wait(30)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(folder: Path, built: None) -> Iterator[Server]:
     """`vitals ui` in a process of its own."""
     server = Server(folder)
@@ -75,14 +78,14 @@ def server(folder: Path, built: None) -> Iterator[Server]:
     server.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _playwright() -> Iterator[Playwright]:
     expect.set_options(timeout=WAIT)
     with sync_playwright() as playwright:
         yield playwright
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(_playwright: Playwright) -> Iterator[Browser]:
     """Debian's Chromium."""
     path = shutil.which("chromium")
