@@ -74,16 +74,20 @@ def both(
     options: tuple[str, ...] = ("--every", "2"),
     stdin: str = "",
     launcher: tuple[str, ...] = (),
+    cold: bool = False,
     **env: str,
 ) -> Pair:
-    """Run it both ways, at the same time; the unwatched one is spared loading torch if it can."""
+    """Run it both ways, at the same time; the unwatched one is spared loading torch unless `cold`.
+
+    For what tracebacks and `__main__` look like it has to be cold.
+    """
     here = [folder / f"cwd{number}" for number in range(2)]
     for one in here:
         one.mkdir()
     given = environment(**env)
     run = ("--run", str(folder / "run"))
     watched = [str(VITALS), "run", *options, *run, *launcher, *script]
-    if launcher or not script[0].endswith(".py"):
+    if cold or launcher or not script[0].endswith(".py"):
         plain = [sys.executable, *launcher, *script]
         return Pair(*_together((plain, watched), here, given, stdin), folder)
     warmed = warm.start(script, cwd=here[0], env=given, stdin=stdin, timeout=240)
