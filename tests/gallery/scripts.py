@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import warm
 from tests.cli.processes import environment
 
 ROOT = Path(__file__).parents[2]
@@ -57,11 +58,14 @@ class Told:
 
 def run(name: str, folder: Path) -> tuple[str, str]:
     """What the script prints, with the mistake and without."""
-    done = warm.run(
-        ["-c", BOTH, str(SCRIPTS / f"{name}.py")],
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", BOTH, str(SCRIPTS / f"{name}.py")],
         cwd=folder,
         env=environment(TORCHVITALS_STRICT="1", COLUMNS="82"),  # the width of a page
-        strict=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     sick, fixed, _ = done.stdout.split("<end>\n")

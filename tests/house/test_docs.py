@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import warm
-
 from .house import ROOT, rooms, run_python
 
 DOCS = ROOT / "docs"
@@ -70,9 +68,9 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
     if page.parent.name == "frameworks":
         # They warn by themselves, on import and in training; that we do not is still asked for.
         code = f"import warnings; warnings.filterwarnings('error', module='torchvitals'); {code}"
-        done = warm.run(["-c", code], cwd=tmp_path)
+        done = run_python(code, cwd=tmp_path)
     else:
-        done = warm.run(["-c", code], cwd=tmp_path, strict=True)
+        done = run_python(code, "-W", "error", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,11 +3,12 @@
 The others know nothing of it: tests/launch/test_examples.py runs them, watched and unwatched.
 """
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-
-from tests import warm
 
 from .house import ROOT
 
@@ -18,6 +19,14 @@ EXAMPLES = sorted(
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs(path: Path, tmp_path: Path) -> None:
-    done = warm.run([str(path)], cwd=tmp_path, strict=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path)],
+        cwd=tmp_path,
+        env={**os.environ, "TORCHVITALS_STRICT": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout

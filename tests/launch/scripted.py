@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from tests import warm
 from torchvitals.diagnosis import diagnose
 from torchvitals.record import Severity
 from torchvitals.store.history import History, open_run
@@ -74,45 +72,29 @@ def both(
     options: tuple[str, ...] = ("--every", "2"),
     stdin: str = "",
     launcher: tuple[str, ...] = (),
-    cold: bool = False,
     **env: str,
 ) -> Pair:
-    """Run it both ways, at the same time; the unwatched one is spared loading torch unless `cold`.
-
-    For what tracebacks and `__main__` look like it has to be cold.
-    """
-    here = [folder / f"cwd{number}" for number in range(2)]
-    for one in here:
-        one.mkdir()
-    given = environment(**env)
+    """Run it both ways, at the same time."""
     run = ("--run", str(folder / "run"))
-    watched = [str(VITALS), "run", *options, *run, *launcher, *script]
-    if cold or launcher or not script[0].endswith(".py"):
-        plain = [sys.executable, *launcher, *script]
-        return Pair(*_together((plain, watched), here, given, stdin), folder)
-    warmed = warm.start(script, cwd=here[0], env=given, stdin=stdin, timeout=240)
-    try:
-        (done,) = _together((watched,), here[1:], given, stdin)
-    finally:
-        alone = warmed.wait()
-    return Pair(alone, done, folder)
-
-
-def _together(
-    commands: Sequence[list[str]], folders: Sequence[Path], env: dict[str, str], stdin: str
-) -> list[subprocess.CompletedProcess[str]]:
-    running = [
-        subprocess.Popen(
-            command,
-            cwd=folder,
-            env=env,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+    commands = (
+        [sys.executable, *launcher, *script],
+        [str(VITALS), "run", *options, *run, *launcher, *script],
+    )
+    running = []
+    for number, command in enumerate(commands):
+        here = folder / f"cwd{number}"
+        here.mkdir()
+        running.append(
+            subprocess.Popen(
+                command,
+                cwd=here,
+                env=environment(**env),
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
         )
-        for command, folder in zip(commands, folders, strict=True)
-    ]
     done = []
     for process in running:
         try:
@@ -123,7 +105,7 @@ def _together(
                 one.communicate()
             raise
         done.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
-    return done
+    return Pair(done[0], done[1], folder)
 
 
 def script(name: str) -> str:

@@ -25,7 +25,7 @@ def test_arguments_stdin_exit_code_and_workers(tmp_path: Path) -> None:
     """With spawned loader workers, which import the script again to find its classes."""
     pair = both(
         tmp_path, script("workers.py"), "--run", "0.1", "--code", "3", stdin="seven",
-        VITALS_EVERY="2", options=(), cold=True,
+        VITALS_EVERY="2", options=(),
     )  # fmt: skip
     assert pair.plain.returncode == pair.watched.returncode == 3
     assert pair.watched.stdout == pair.plain.stdout
@@ -37,7 +37,7 @@ def test_arguments_stdin_exit_code_and_workers(tmp_path: Path) -> None:
 
 
 def test_an_exception(tmp_path: Path) -> None:
-    pair = both(tmp_path, script("raises.py"), cold=True)
+    pair = both(tmp_path, script("raises.py"))
     assert pair.plain.returncode == pair.watched.returncode == 1
     assert pair.watched.stdout == pair.plain.stdout
     # The traceback is the script's, to the letter: no frame of ours in it.
@@ -82,7 +82,7 @@ def test_a_signal(tmp_path: Path, number: signal.Signals) -> None:
 
 
 def test_what_can_not_be_watched_is_told_once_and_runs_on(tmp_path: Path) -> None:
-    pair = both(tmp_path, script("bare.py"), cold=True)
+    pair = both(tmp_path, script("bare.py"))
     assert pair.watched.returncode == 0
     assert pair.watched.stdout == pair.plain.stdout
     told = "torchvitals: the parameters of SGD are in no torch.nn.Module"
