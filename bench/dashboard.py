@@ -134,14 +134,15 @@ class Server:
         """Now, and at most."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         lines = dict(line.split(":", 1) for line in status.splitlines())
-        return tuple(int(lines[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))
+        now, most = (int(lines[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))
+        return now, most
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGINT)
         self.process.wait(30)
 
 
-def timed(client: httpx.Client, path: str, **arguments: object) -> float:
+def timed(client: httpx.Client, path: str, **arguments: str | int) -> float:
     begin = time.perf_counter()
     answer = client.get(path, params=arguments)
     took = 1e3 * (time.perf_counter() - begin)
@@ -149,14 +150,21 @@ def timed(client: httpx.Client, path: str, **arguments: object) -> float:
     return took
 
 
-def ask_often(server: Server, ident: str, seconds: float, seed: int, out: list, bad: list) -> None:
+def ask_often(
+    server: Server,
+    ident: str,
+    seconds: float,
+    seed: int,
+    out: list[tuple[str, float]],
+    bad: list[httpx.HTTPError],
+) -> None:
     pick = random.Random(seed)
     end = time.monotonic() + seconds
     time.sleep(pick.random())
     with server.client() as client:
         while time.monotonic() < end:
             what = pick.choice(("series", "series", "series", "matrix", "overview", "run"))
-            arguments: dict[str, object] = {}
+            arguments: dict[str, str | int] = {}
             if what == "series":
                 site = f"blocks.{pick.randrange(200)}.weight"
                 arguments = {"key": f"gradient/{site}/{pick.choice(('rms', 'max'))}"}
@@ -300,7 +308,7 @@ def main() -> int:
         bound = "" if limit is None else f"<= {limit:g}"
         print(f"{what:<52} {value:>9.1f} {unit:<4} {bound:<8} {verdict:<5} {cpu}", flush=True)
 
-    def measure(what: str, limit: float | None, *asked: tuple[str, dict[str, object]]) -> None:
+    def measure(what: str, limit: float | None, *asked: tuple[str, dict[str, str | int]]) -> None:
         """The median of these questions, and the slowest if they are many."""
         before = server.cpu_ms()
         times = [timed(client, path, **arguments) for path, arguments in asked]
@@ -331,7 +339,7 @@ def main() -> int:
                 "first: list, run, findings, overview, events", took, "ms", 1500, f"{cpu:.0f} ms"
             )
 
-            def heat(stat: str) -> tuple[str, dict[str, object]]:
+            def heat(stat: str) -> tuple[str, dict[str, str | int]]:
                 return f"{place}/matrix", {"kind": "gradient", "stat": stat, "points": 1000}
 
             measure("first heatmap, nothing read before", 500, heat("rms"))
@@ -347,7 +355,7 @@ def main() -> int:
                     for site in sites
                 ]
                 measure(f"a series, {points} points (median of 40)", 150, *asked)
-            at = {"kind": "gradient", "stat": "rms", "step": 54_321}
+            at: dict[str, str | int] = {"kind": "gradient", "stat": "rms", "step": 54_321}
             measure("profile at a step", None, (f"{place}/profile", at))
         found: list[tuple[str, float]] = []
         errors: list[Exception] = []

@@ -19,7 +19,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Idle(torch.optim.Optimizer):
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {"lr": 1e-3})
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Nothing."""
 
 
@@ -69,12 +69,15 @@ def cost(names: list[str], rounds: int) -> list[dict[str, Any]]:
 
         clip = partial(torch.nn.utils.clip_grad_norm_, parameters, 1e9, foreach=True)
         # The guard reads before a clipping call; here the two are compared, not joined.
-        guard._catcher.remove()
+        if guard._catcher is not None:
+            guard._catcher.remove()
+        calls: dict[str, Callable[[], Any]]
+        calls = {"clip": clip, "guard": guarded.step, "bare": bare.step}
         for number in range(rounds + 3):
             pair = {"clip": 0.0, "guard": 0.0, "bare": 0.0}
             order = ["clip", "guard", "bare"] if number % 2 else ["guard", "clip", "bare"]
             for which in order:
-                pair[which] = timed({"clip": clip, "guard": guarded.step, "bare": bare.step}[which])
+                pair[which] = timed(calls[which])
             if number >= 3:
                 clips.append(pair["clip"])
                 guards.append(pair["guard"] - pair["bare"])
@@ -99,7 +102,7 @@ def cost(names: list[str], rounds: int) -> list[dict[str, Any]]:
     return lines
 
 
-def keeping(model: nn.Module, parameters: list[Tensor]) -> float:
+def keeping(model: nn.Module, parameters: Sequence[Tensor]) -> float:
     """Seconds to keep one state: weights and both moments of AdamW, into memory that is there."""
     from torchvitals.guard.snapshots import Snapshots
 

@@ -18,13 +18,14 @@ from torch.nn import functional as F  # noqa: N812
 from workloads import GPT
 
 Batch = tuple[Tensor, Tensor]
+Draw = Callable[[torch.Generator, int], Batch]
 
 
 @dataclass
 class Run:
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    batch: Callable[[torch.Generator, int], Batch]
+    batch: Draw
     loss: Callable[[nn.Module, Batch], Tensor]
     steps: int
     seed: int
@@ -49,7 +50,9 @@ class Run:
         return sum(found) / len(found)
 
 
-def labelled(scale: float = 2.0, flip: float = 0.1, size: int = 20, classes: int = 4):
+def labelled(
+    scale: float = 2.0, flip: float = 0.1, size: int = 20, classes: int = 4
+) -> Callable[..., Batch]:
     """Points labelled by a fixed random teacher; some labels are wrong, so no loss goes to 0."""
     teacher = torch.randn(size, classes, generator=torch.Generator().manual_seed(7)) * scale
 
@@ -79,7 +82,7 @@ def images(generator: torch.Generator, _step: int) -> Batch:
     return x, torch.where(wrong, torch.randint(4, (48,), generator=generator), y)
 
 
-def markov(num: int, length: int, states: int = 24):
+def markov(num: int, length: int, states: int = 24) -> Draw:
     """Text of a fixed Markov chain: its entropy is the floor of the loss."""
     table = torch.randn(states, states, generator=torch.Generator().manual_seed(11)) * 1.5
     chances = table.softmax(1)
@@ -172,7 +175,7 @@ def lstm(seed: int, steps: int = 400) -> Run:
     return Run(model, optimizer, noisy_sums, regress, steps, seed)
 
 
-SICK = {"MLP": mlp, "CNN": cnn, "GPT": gpt, "LSTM": lstm}
+WARM: dict[str, Callable[[int], Run]] = {"MLP": mlp, "CNN": cnn, "GPT": gpt, "LSTM": lstm}
 
 
 def cooled(make: Callable[[int], Run]) -> Callable[[int], Run]:
@@ -186,7 +189,7 @@ def cooled(make: Callable[[int], Run]) -> Callable[[int], Run]:
     return made
 
 
-SICK = {name: cooled(make) for name, make in SICK.items()}
+SICK = {name: cooled(make) for name, make in WARM.items()}
 
 FAULTS = ("batch × 1e4", "NaN in a batch", "Inf in a gradient", "bit flip", "LR × 30")
 
@@ -288,7 +291,7 @@ def dropout(seed: int) -> Run:
 def unfreezing(seed: int) -> Run:
     """One more layer every 150 steps, from the head down."""
     run = mlp(seed)
-    layers = [m for m in run.model if isinstance(m, nn.Linear)]
+    layers = [m for m in run.model.children() if isinstance(m, nn.Linear)]
     for layer in layers[:-1]:
         layer.requires_grad_(False)
 

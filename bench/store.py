@@ -17,10 +17,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
@@ -31,7 +32,7 @@ STATS = ("count", "mean", "rms", "min", "max", "std", "zero_frac", "kurtosis", "
 ROUNDS = 9
 
 
-def rows(steps: int, columns: int, chunk: int = 500):
+def rows(steps: int, columns: int, chunk: int = 500) -> Iterator[NDArray[np.float32]]:
     rng = np.random.default_rng(0)
     level = start = rng.normal(-4, 2, columns)
     noise = np.exp(rng.uniform(np.log(1e-4), np.log(0.3), columns)).astype(np.float32)
