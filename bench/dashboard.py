@@ -142,6 +142,10 @@ class Server:
         self.process.wait(30)
 
 
+Arguments = dict[str, str | int]
+"""Of a question to the server."""
+
+
 def timed(client: httpx.Client, path: str, **arguments: str | int) -> float:
     begin = time.perf_counter()
     answer = client.get(path, params=arguments)
@@ -164,7 +168,7 @@ def ask_often(
     with server.client() as client:
         while time.monotonic() < end:
             what = pick.choice(("series", "series", "series", "matrix", "overview", "run"))
-            arguments: dict[str, str | int] = {}
+            arguments: Arguments = {}
             if what == "series":
                 site = f"blocks.{pick.randrange(200)}.weight"
                 arguments = {"key": f"gradient/{site}/{pick.choice(('rms', 'max'))}"}
@@ -308,7 +312,7 @@ def main() -> int:
         bound = "" if limit is None else f"<= {limit:g}"
         print(f"{what:<52} {value:>9.1f} {unit:<4} {bound:<8} {verdict:<5} {cpu}", flush=True)
 
-    def measure(what: str, limit: float | None, *asked: tuple[str, dict[str, str | int]]) -> None:
+    def measure(what: str, limit: float | None, *asked: tuple[str, Arguments]) -> None:
         """The median of these questions, and the slowest if they are many."""
         before = server.cpu_ms()
         times = [timed(client, path, **arguments) for path, arguments in asked]
@@ -339,7 +343,7 @@ def main() -> int:
                 "first: list, run, findings, overview, events", took, "ms", 1500, f"{cpu:.0f} ms"
             )
 
-            def heat(stat: str) -> tuple[str, dict[str, str | int]]:
+            def heat(stat: str) -> tuple[str, Arguments]:
                 return f"{place}/matrix", {"kind": "gradient", "stat": stat, "points": 1000}
 
             measure("first heatmap, nothing read before", 500, heat("rms"))
@@ -355,10 +359,10 @@ def main() -> int:
                     for site in sites
                 ]
                 measure(f"a series, {points} points (median of 40)", 150, *asked)
-            at: dict[str, str | int] = {"kind": "gradient", "stat": "rms", "step": 54_321}
+            at: Arguments = {"kind": "gradient", "stat": "rms", "step": 54_321}
             measure("profile at a step", None, (f"{place}/profile", at))
         found: list[tuple[str, float]] = []
-        errors: list[Exception] = []
+        errors: list[httpx.HTTPError] = []
         threads = [
             threading.Thread(
                 target=ask_often,

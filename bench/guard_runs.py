@@ -175,9 +175,6 @@ def lstm(seed: int, steps: int = 400) -> Run:
     return Run(model, optimizer, noisy_sums, regress, steps, seed)
 
 
-WARM: dict[str, Callable[[int], Run]] = {"MLP": mlp, "CNN": cnn, "GPT": gpt, "LSTM": lstm}
-
-
 def cooled(make: Callable[[int], Run]) -> Callable[[int], Run]:
     """With a rate that falls to a twentieth in the last third: final losses that mean something."""
 
@@ -189,7 +186,7 @@ def cooled(make: Callable[[int], Run]) -> Callable[[int], Run]:
     return made
 
 
-SICK = {name: cooled(make) for name, make in WARM.items()}
+SICK = {"MLP": cooled(mlp), "CNN": cooled(cnn), "GPT": cooled(gpt), "LSTM": cooled(lstm)}
 
 FAULTS = ("batch × 1e4", "NaN in a batch", "Inf in a gradient", "bit flip", "LR × 30")
 
