@@ -408,14 +408,16 @@ class Activations:
             found, sums, outside = merged([raw.parts for raw in raws])
             lines = places(found.tolist(), first.num_sites)
             table[:, lines, : len(STATS)] = to_float32(s.derive(sums)[..., 1:])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                table[:, lines, len(STATS)] = to_float32(outside / sums[..., s.COUNT])
+            if outside is not None:
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    table[:, lines, len(STATS)] = to_float32(outside / sums[..., s.COUNT])
         for row, raw in zip(table, raws, strict=True):
             if raw.units is not None:
                 lines_seen, shares = raw.units.shares()
                 row[lines_seen, -2:] = np.where(np.isnan(shares), MISSING, to_float32(shares)).T
         table[:, first.lost] = MISSING
-        return table[:, self._mask[: first.num_sites]]
+        wanted = np.flatnonzero(self._mask[: first.num_sites])
+        return table.reshape(len(raws), -1).take(wanted, axis=1)
 
     def _grow(self, num: int) -> None:
         """Columns for sites seen for the first time."""
@@ -438,28 +440,30 @@ def is_signal(tensor: Tensor) -> bool:
 
 def merged(
     steps: Sequence[list[tuple[list[int], Measured]]],
-) -> tuple[NDArray[np.intp], s.Sums, NDArray[np.float64]]:
-    """Lines, and for each step their sums over all calls and how many elements lay at the ends."""
+) -> tuple[NDArray[np.intp], s.Sums, NDArray[np.float64] | None]:
+    """Lines, and for each step their sums over all calls and how many elements lay at the ends.
+
+    The last is None where no output has ends.
+    """
     lines = np.concatenate([np.array(lines, dtype=np.intp) for lines, _ in steps[0]])
     together = list(zip(*steps, strict=True))
     sums = np.concatenate([stacked(parts, "sums") for parts in together], axis=1)
-    outside = np.concatenate(
-        [
-            np.zeros((len(steps), len(parts[0][0])))
-            if parts[0][1].outside is None
-            else stacked(parts, "outside")
-            for parts in together
-        ],
-        axis=1,
-    )
+    outside = None
+    if any(measured.outside is not None for _, measured in steps[0]):
+        outside = np.concatenate([_outside(parts) for parts in together], axis=1)
     if (np.diff(lines) > 0).all():  # each output was seen once
         return lines, sums, outside
     order, starts = runs(lines)
-    return (
-        lines[order][starts],
-        s.merge_groups(sums[:, order], starts),
-        np.add.reduceat(outside[:, order], starts, axis=1),
-    )
+    if outside is not None:
+        outside = np.add.reduceat(outside[:, order], starts, axis=1)
+    return lines[order][starts], s.merge_groups(sums[:, order], starts), outside
+
+
+def _outside(parts: Sequence[tuple[list[int], Measured]]) -> NDArray[np.float64]:
+    """Of the same part of several steps."""
+    if parts[0][1].outside is None:
+        return np.zeros((len(parts), len(parts[0][0])))
+    return stacked(parts, "outside")
 
 
 def runs(lines: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -1,7 +1,7 @@
 """Sealing: a few hundred raw rows of one layout and attempt become one block of columns.
 
 The work is cut in pieces that take a few milliseconds each, so the thread that appends rows is
-never held up: `Seal` reads the rows once, `advance` compresses some columns, `publish` stores the
+never held up: `Seal` takes the rows, `advance` compresses some columns, `publish` stores the
 block and deletes the raw rows, all in the caller's transaction. Until then the raw rows are what
 readers see; a crash in between costs nothing.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -41,6 +41,9 @@ _MAX_BLOCK_BYTES: Final = 1 << 25
 _BLOB_OVERHEAD: Final = 24
 """About what a stored blob costs besides its bytes."""
 
+RawRow: TypeAlias = tuple[int, int, float, bytes | memoryview]
+"""Sequence number, step, time and payload."""
+
 
 def rows_due(form: str, width: int, seal_rows: int) -> int:
     """How many raw rows make a block: `seal_rows`, fewer of very wide rows, to spare memory."""
@@ -48,6 +51,18 @@ def rows_due(form: str, width: int, seal_rows: int) -> int:
     most = min(seal_rows, HISTOGRAM_ROWS) if histogram else seal_rows
     row_bytes = max(1, width) * 4 * (NUM_BINS if histogram else 1)
     return max(1, min(most, max(8, _MAX_BLOCK_BYTES // row_bytes)))
+
+
+def stored_rows(
+    connection: sqlite3.Connection, attempt: int, layout: int, limit: int
+) -> list[RawRow]:
+    """The oldest raw rows in the file; raises `Damaged`."""
+    found = connection.execute(
+        "SELECT seq, step, time, data FROM rows WHERE attempt = ? AND layout = ? "
+        "ORDER BY seq LIMIT ?",
+        (attempt, layout, limit),
+    )
+    return [(seq, step, time, row_payload(step, time, data)) for seq, step, time, data in found]
 
 
 class Seal:
@@ -59,23 +74,19 @@ class Seal:
         attempt: int,
         layout: int,
         shape: tuple[str, int],
-        limit: int,
+        rows: Sequence[RawRow],
     ) -> None:
         self.attempt, self.layout = attempt, layout
         self._connection = connection
         self._histogram = shape[0] == HISTOGRAMS
         self._width = shape[1]
-        rows = connection.execute(
-            "SELECT seq, step, time, data FROM rows WHERE attempt = ? AND layout = ? "
-            "ORDER BY seq LIMIT ?",
-            (attempt, layout, limit),
-        ).fetchall()
         self.num_rows = len(rows)
-        self._raw_bytes = sum(len(row[3]) + _BLOB_OVERHEAD for row in rows)
-        self._seqs = np.array([row[0] for row in rows], dtype=np.int64)
-        self._steps = np.array([row[1] for row in rows], dtype=np.int64)
-        self._times = np.array([row[2] for row in rows], dtype=np.float64)
-        payloads = [row_payload(step, time, data) for _, step, time, data in rows]
+        seqs, steps, times, payloads = zip(*rows, strict=True)
+        self.last_seq: int = seqs[-1]
+        self._raw_bytes = sum(map(len, payloads)) + _BLOB_OVERHEAD * len(rows)
+        self._seqs = np.array(seqs, dtype=np.int64)
+        self._steps = np.array(steps, dtype=np.int64)
+        self._times = np.array(times, dtype=np.float64)
         if self._histogram:
             self._packed = payloads
             self._counts = np.empty((len(rows), self._width, NUM_BINS), dtype=np.uint32)
@@ -118,7 +129,7 @@ class Seal:
         )
         self._connection.execute(
             "DELETE FROM rows WHERE seq <= ? AND attempt = ? AND layout = ?",
-            (int(self._seqs[-1]), self.attempt, self.layout),
+            (self.last_seq, self.attempt, self.layout),
         )
 
     def _advance_values(self) -> None:

@@ -1,15 +1,21 @@
 """`Sealing`: which raw rows wait for becoming a block, and the block that is in the making.
 
-Works inside the writer's transaction; after a rollback, `recount` starts from what is stored.
+Works inside the writer's transaction; after a rollback, `recount` starts from what is stored. Rows
+that this writer appended are sealed from memory: reading and checking them again would cost as much
+as writing them did.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from torchvitals.store.codec import Damaged
-from torchvitals.store.sealer import Seal, rows_due
+from torchvitals.store.sealer import RawRow, Seal, rows_due, stored_rows
+
+MOST_BYTES: Final = 1 << 26
+"""Of rows remembered: a run whose columns change all the time has many rows that wait."""
 
 
 class Sealing:
@@ -38,13 +44,15 @@ class Sealing:
             if (attempt, layout) not in self._unsealable
         }
         self._seal: Seal | None = None
+        self._forget()
 
-    def appended(self, attempt: int, layout: int, rows: int = 1) -> None:
-        """So many more raw rows; does a piece of work for each when there is some."""
+    def appended(self, attempt: int, layout: int, rows: Sequence[RawRow]) -> None:
+        """More raw rows; does a piece of work for each when there is some."""
         group = (attempt, layout)
         if group not in self._unsealable:
-            self._raw[group] = self._raw.get(group, 0) + rows
-        for _ in range(rows):
+            self._raw[group] = self._raw.get(group, 0) + len(rows)
+            self._remember(group, rows)
+        for _ in rows:
             if self._seal is None and self._raw.get(group, 0) < self._due(layout):
                 break
             self.advance()
@@ -84,8 +92,11 @@ class Sealing:
             yield
 
     def _start(self, attempt: int, layout: int) -> Seal | None:
+        due, rows = self._due(layout), self._fresh.get((attempt, layout), [])
         try:
-            return Seal(self._connection, attempt, layout, self._shape(layout), self._due(layout))
+            if len(rows) != self._raw[attempt, layout]:
+                rows = stored_rows(self._connection, attempt, layout, due)
+            return Seal(self._connection, attempt, layout, self._shape(layout), rows[:due])
         except Damaged:
             # Left as they are: verify and the readers say which row is lost, training goes on.
             self._unsealable.add((attempt, layout))
@@ -94,8 +105,27 @@ class Sealing:
 
     def _publish(self, seal: Seal) -> None:
         seal.publish()
-        self._raw[seal.attempt, seal.layout] -= seal.num_rows
+        group = (seal.attempt, seal.layout)
+        self._raw[group] -= seal.num_rows
         self._seal = None
+        rows = self._fresh.pop(group, [])
+        self._bytes -= _size(rows)
+        self._remember(group, [row for row in rows if row[0] > seal.last_seq])
+
+    def _remember(self, group: tuple[int, int], rows: Sequence[RawRow]) -> None:
+        self._fresh.setdefault(group, []).extend(rows)
+        self._bytes += _size(rows)
+        if self._bytes > MOST_BYTES:
+            self._forget()
+
+    def _forget(self) -> None:
+        """What is not remembered is read from the file when its turn comes."""
+        self._fresh: dict[tuple[int, int], list[RawRow]] = {}
+        self._bytes = 0
 
     def _due(self, layout: int) -> int:
         return rows_due(*self._shape(layout), self._seal_rows)
+
+
+def _size(rows: Sequence[RawRow]) -> int:
+    return sum(len(payload) for *_, payload in rows)

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeAlias
@@ -40,7 +39,7 @@ from torchvitals.store.sealing import Sealing
 HEARTBEAT_S: Final = 1.0
 _INSERT: Final = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)"
 
-RawRow: TypeAlias = tuple[int, float, int, bytes]
+PlacedRow: TypeAlias = tuple[int, float, int, bytes]
 """Step, time, layout and values."""
 
 
@@ -227,7 +226,7 @@ class RunWriter:
         state = "closed" if self._closed else f"attempt {self.attempt}"
         return f"<RunWriter {str(self.path)!r}, {state}, last step {self.last_step}>"
 
-    def _placed(self, row: Row, values: Floats) -> RawRow:
+    def _placed(self, row: Row, values: Floats) -> PlacedRow:
         place = self._layouts.of_row(row.header)
         if place.positions is not None:
             wide = np.full(place.width, MISSING, dtype="<f4")
@@ -235,15 +234,15 @@ class RunWriter:
             values = wide
         return int(row.step), float(row.time), place.layout, values.tobytes()
 
-    def _insert(self, rows: list[RawRow]) -> None:
+    def _insert(self, rows: list[PlacedRow]) -> None:
         if not rows:
             return
-        begin = self._seq + 1
+        placed = list(enumerate(rows, start=self._seq + 1))
         self._connection.executemany(
             _INSERT,
             [
                 (seq, self.attempt, layout, step, when, row_blob(step, when, payload))
-                for seq, (step, when, layout, payload) in enumerate(rows, start=begin)
+                for seq, (step, when, layout, payload) in placed
             ],
         )
         self._seq += len(rows)
@@ -252,8 +251,9 @@ class RunWriter:
         started = self._stored and self.last_step is not None
         self.last_step = max(newest, self.last_step or newest) if started else newest
         self._stored = True
-        for layout, group in groupby(rows, key=itemgetter(2)):
-            self._sealing.appended(self.attempt, layout, len(list(group)))
+        for layout, group in groupby(placed, key=lambda one: one[1][2]):
+            raw = [(seq, step, when, payload) for seq, (step, when, _, payload) in group]
+            self._sealing.appended(self.attempt, layout, raw)
 
     def _end_attempt(self, status: str) -> None:
         now = self._clock()
