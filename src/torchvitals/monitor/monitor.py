@@ -7,7 +7,6 @@ probes measure, and the packet goes to the recorder's thread.
 from __future__ import annotations
 
 import atexit
-import inspect
 import logging
 import os
 import sys
@@ -19,10 +18,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
 
 from torch import Tensor, nn
-from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
@@ -31,8 +28,9 @@ from torchvitals.diagnosis import Diagnostician
 from torchvitals.diagnosis.telling import message
 from torchvitals.guard import Guard
 from torchvitals.monitor.changes import Changes
+from torchvitals.monitor.frames import in_a_step
 from torchvitals.monitor.gathering import Gathering
-from torchvitals.monitor.handing import HISTOGRAMS_S, Handing
+from torchvitals.monitor.handing import HISTOGRAMS_S
 from torchvitals.monitor.lag import Lag
 from torchvitals.monitor.logbook import Logbook
 from torchvitals.monitor.looking import Looking
@@ -44,9 +42,9 @@ from torchvitals.monitor.recorder import Columns, Recorder
 from torchvitals.monitor.replicas import Replicas
 from torchvitals.monitor.ring import this_ring
 from torchvitals.monitor.steps import Steps
+from torchvitals.monitor.stepwise import Stepwise, adopt_for
 from torchvitals.monitor.untraced import untraced
 from torchvitals.monitor.wall import Wall
-from torchvitals.probes.clocks import MONITOR, OPTIMIZER, OTHER
 from torchvitals.probes.machine import MachineSampler
 from torchvitals.probes.stepping import Roster, Stepping
 from torchvitals.probes.tree import Tree
@@ -60,7 +58,7 @@ from torchvitals.store.writer import RunWriter
 log = logging.getLogger("torchvitals")
 
 
-class Monitor(Handing):
+class Monitor(Stepwise):
     """Watches a training until it is closed: by `close()`, the end of the `with`, or exit."""
 
     def __init__(  # noqa: PLR0915  one line for each of its parts
@@ -103,10 +101,8 @@ class Monitor(Handing):
         self._closed = self._stopped = False
         self._spent = 0.0
         self._riding = False
-        """The gradients of the step under way are measured together with the weights' change."""
         self._depth = [0] * len(optimizers)
         self._outer: list[FrameType | None] = [None] * len(optimizers)
-        """The step() each optimizer is in; a step that raised leaves its frame behind."""
         self._rosters = [Roster(optimizer, backend) for optimizer in optimizers]
         self._handles: list[RemovableHandle] = []
         self._step_handles: dict[int, list[RemovableHandle]] = {}
@@ -150,7 +146,6 @@ class Monitor(Handing):
         self._catcher: ClipCatcher | None = None
         self._scalers: ScalerCatcher | None = None
         self._stepping = [False] * len(optimizers)
-        """Whether each optimizer was called since its scaler was."""
         self._active = steps.monitored(steps.current)
         self._attach(models, named_parameters)
 
@@ -242,7 +237,7 @@ class Monitor(Handing):
             self._plugged.close()
         for handle in (*self._handles, *chain(*self._step_handles.values())):
             handle.remove()
-        if self._adoption is not None and not _in_a_step():
+        if self._adoption is not None and not in_a_step():
             self._adoption.remove()
         self._handles.clear()
         if self._scalers is not None:
@@ -297,9 +292,9 @@ class Monitor(Handing):
             self.guard.attach(self._optimizers, models, names=names)
         for number, optimizer in enumerate(self._optimizers):
             self._hook_after(number, optimizer)
-        if self._optimizers and not _in_a_step():
+        if self._optimizers and not in_a_step():
             # A method that is gone with its monitor: torch holds this hook for good.
-            adopt = untraced(partial(_adopt_for, weakref.ref(self)))
+            adopt = untraced(partial(adopt_for, weakref.ref(self)))
             self._adoption = register_optimizer_step_pre_hook(adopt)
         if self._probes.gradients is not None:
             self._catcher = ClipCatcher(self._before_clip, self._after_clip)
@@ -344,151 +339,6 @@ class Monitor(Handing):
             self._looking.open()
         else:
             self._looking.close()
-
-    def _pre_hook(self, number: int) -> Callable[..., Any]:
-        def before_step(_optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-            if self._outer[number] is not None and _running(self._outer[number]):
-                # A subclass that calls super().step() comes here twice.
-                self._depth[number] += 1
-                return None
-            self._outer[number], self._depth[number] = _caller(), 1
-            self._stepping[number] = True
-            if self._steps.again(number):
-                self._finish_step()
-            if not self._active:
-                return None
-            self._cut(OTHER)
-            closure = args[1] if len(args) > 1 else kwargs.get("closure")
-            if closure is None:
-                self._before_step(number, gradients=True)
-                return None
-            self._before_step(number, gradients=False)
-            return self._with_closure(number, closure, args, kwargs)
-
-        return before_step
-
-    def _with_closure(
-        self, number: int, closure: Callable[[], Any], args: Any, kwargs: Any
-    ) -> tuple[Any, Any]:
-        """The arguments with a closure that lets us see the gradients it makes."""
-
-        def seen() -> Any:
-            if self._probes.gradients is not None:
-                # Of several calls the last one counts; clipping inside it is seen (Lightning).
-                self._probes.gradients.forget()
-            loss = closure()
-            if self._metrics:
-                with self._wall.around("metrics"):
-                    self._looking.at_gradients()
-            step = self._rosters[number].before(self._steps.current)
-            self._see_gradients(step)
-            self._see_wiring(number, step, again=True)
-            return loss
-
-        if len(args) > 1:
-            return (args[0], seen, *args[2:]), kwargs
-        return args, {**kwargs, "closure": seen}
-
-    def _before_step(self, number: int, *, gradients: bool) -> None:
-        begun = time.perf_counter()
-        roster = self._rosters[number]
-        step = roster.before(self._steps.current)
-        updates = self._probes.updates
-        if gradients and self._metrics:
-            with self._wall.around("metrics"):
-                self._looking.at_gradients()
-        clips = self.guard is not None and self.guard.clips
-        self._riding = gradients and roster.quiet and not clips and self._can_ride(step)
-        if gradients and not self._riding:
-            self._see_gradients(step)
-        if gradients:
-            self._see_wiring(number, step)
-        if self._probes.scaler is not None:
-            self._probes.scaler.steps(self._optimizers[number])
-        if updates is not None and self._wall.up("updates"):
-            with self._wall.around("updates"):
-                updates.before_step(step)
-        self._spent += time.perf_counter() - begun
-        self._cut(MONITOR)
-
-    def _can_ride(self, step: Stepping) -> bool:
-        """Whether the gradients can be measured in one pass with the weights' change."""
-        gradients, updates = self._probes.gradients, self._probes.updates
-        return (
-            gradients is not None
-            and updates is not None
-            and self._wall.up("gradients")
-            and self._wall.up("updates")
-            and gradients.rides(step)
-            and updates.carries(step)
-        )
-
-    def _see_gradients(self, step: Stepping) -> None:
-        probe = self._probes.gradients
-        if probe is not None and self._wall.up("gradients"):
-            with self._wall.around("gradients"):
-                probe.before_step(step)
-
-    def _see_wiring(self, number: int, step: Stepping, *, again: bool = False) -> None:
-        probe = self._probes.wiring
-        if probe is not None and self._wall.up(probe.name):
-            with self._wall.around(probe.name):
-                if again:
-                    probe.forget()
-                probe.before_step(number, step)
-
-    def _scaler_begins(self, scaler: GradScaler, number: int) -> None:
-        self._stepping[number] = False
-        if self._active and self._probes.scaler is not None and self._wall.up("scaler"):
-            with self._wall.around("scaler"):
-                self._probes.scaler.begins(scaler)
-
-    def _scaler_ends(self, number: int) -> None:
-        """A step that the scaler skipped is a step: what follows belongs to the next one."""
-        if self._stepping[number] or self._closed:
-            return
-        if self._steps.again(number):
-            self._finish_step()
-        if self._active:
-            begun = time.perf_counter()
-            self._cut(OTHER)
-            step = self._rosters[number].before(self._steps.current)
-            self._see_gradients(step)
-            self._see_wiring(number, step)
-            if self._probes.scaler is not None:
-                self._probes.scaler.skipped()
-            self._spent += time.perf_counter() - begun
-            self._cut(MONITOR)
-        if self._steps.stepped(number):
-            self._finish_step()
-
-    def _post_hook(self, number: int) -> Callable[..., None]:
-        def after_step(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-            self._depth[number] -= 1
-            if self._depth[number] > 0:
-                return
-            self._outer[number] = None
-            if self._active:
-                self._cut(OPTIMIZER)
-                self._after_step(number)
-            if self._steps.stepped(number):
-                self._finish_step()
-
-        return after_step
-
-    def _after_step(self, number: int) -> None:
-        begun = time.perf_counter()
-        step = self._rosters[number].after(self._steps.current)
-        again = self._steps.monitored(step.number + 1)
-        updates, state = self._probes.updates, self._probes.optimizer_state
-        if state is not None and self._wall.up("optimizer state"):
-            with self._wall.around("optimizer state"):
-                state.after_step(number, step)
-        if updates is not None and self._wall.up("updates"):
-            with self._wall.around("updates"):
-                riding = self._probes.gradients if self._riding else None
-                updates.after_step(step, again=again, gradients=riding)
-        self._spent += time.perf_counter() - begun
 
     def _finish_step(self) -> None:
         step = self._steps.current
@@ -545,23 +395,6 @@ class Monitor(Handing):
             text = message(found) if found is not None else "rank 0 ended the training: stop_on"
             raise StopTraining(text, found)
 
-    def _before_clip(self, parameters: list[Tensor]) -> list[int] | None:
-        probe = self._probes.gradients
-        if not self._active or probe is None or not self._wall.up("gradients"):
-            return None
-        begun = time.perf_counter()
-        lines = None
-        with self._wall.around("gradients"):
-            lines = probe.before_clip(parameters)
-        self._spent += time.perf_counter() - begun
-        return lines
-
-    def _after_clip(self, lines: list[int], limit: float, norm: Any) -> None:
-        probe = self._probes.gradients
-        if probe is not None:
-            with self._wall.around("gradients"):
-                probe.clipped(lines, limit, norm)
-
     def _settle(self) -> None:
         self._recorder.flush()
 
@@ -570,79 +403,9 @@ class Monitor(Handing):
         self._active = self._steps.monitored(self._steps.current)
         self._switch()
 
-    def _adopt(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        """An optimizer made anew for parameters of ours takes the old one's place."""
-        if self._closed or any(optimizer is one for one in self._optimizers):
-            return
-        if os.getpid() != self._pid:
-            return
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        for number, old in enumerate(self._optimizers):
-            mine = {id(p) for group in old.param_groups for p in group["params"]}
-            if held & mine:
-                self._optimizers[number] = optimizer
-                self._rosters[number] = Roster(optimizer, self._backend)
-                if self._probes.optimizer_state is not None:
-                    self._probes.optimizer_state.adopt(number, optimizer)
-                for handle in self._step_handles.pop(number):
-                    handle.remove()
-                self._hook_before(number, optimizer)
-                self._hook_after(number, optimizer)
-                text = (
-                    f"another {type(optimizer).__name__} steps the parameters of optimizer "
-                    f"{number}; it is watched from now on"
-                )
-                if self.guard is not None:
-                    text += ", but the guard does not judge it"
-                    log.warning("torchvitals: %s", text)
-                self.event("optimizer_replaced", text)
-                return
-
-    def _hook_before(self, number: int, optimizer: Optimizer) -> None:
-        # A compiled step() must not be traced through us; it calls us between two graphs.
-        handle = optimizer.register_step_pre_hook(untraced(self._pre_hook(number)))
-        self._step_handles.setdefault(number, []).append(handle)
-
-    def _hook_after(self, number: int, optimizer: Optimizer) -> None:
-        handle = optimizer.register_step_post_hook(untraced(self._post_hook(number)))
-        self._step_handles.setdefault(number, []).append(handle)
-
 
 def _no_clock(_phase: int) -> None:
     """Clocks are off."""
-
-
-def _caller() -> FrameType | None:
-    """The step() that called our hook: the nearest frame of torch's optimizer."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename != _OPTIMIZER_FILE:
-        frame = frame.f_back
-    return frame
-
-
-_OPTIMIZER_FILE = inspect.getfile(Optimizer)
-
-
-def _adopt_for(monitor: weakref.ref[Monitor], *step: Any) -> None:
-    found = monitor()
-    if found is not None:
-        found._adopt(*step)
-
-
-def _in_a_step() -> bool:
-    """Whether an optimizer's step() is under way: torch walks over its global hooks just then.
-
-    A monitor that opens or closes there (`vitals run`) must not add or take away one of them.
-    """
-    return _caller() is not None
-
-
-def _running(frame: FrameType | None) -> bool:
-    """Whether that call is one of those that led here."""
-    here: FrameType | None = sys._getframe(1)
-    while here is not None and here is not frame:
-        here = here.f_back
-    return here is not None
 
 
 _open_monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()
