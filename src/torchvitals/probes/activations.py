@@ -35,8 +35,10 @@ from torchvitals.probes.probe import (
     Notes,
     SiteNames,
     blank,
+    each,
     places,
     same_lines,
+    set_stats,
     stacked,
     to_float32,
 )
@@ -407,10 +409,11 @@ class Activations:
         if first.parts:
             found, sums, outside = merged([raw.parts for raw in raws])
             lines = places(found.tolist(), first.num_sites)
-            table[:, lines, : len(STATS)] = to_float32(s.derive(sums)[..., 1:])
+            set_stats(sums, table, lines, skip=1)
             if outside is not None:
+                counts = np.stack([of_step[:, s.COUNT] for of_step in sums])
                 with np.errstate(divide="ignore", invalid="ignore"):
-                    table[:, lines, len(STATS)] = to_float32(outside / sums[..., s.COUNT])
+                    table[:, lines, len(STATS)] = to_float32(outside / counts)
         for row, raw in zip(table, raws, strict=True):
             if raw.units is not None:
                 lines_seen, shares = raw.units.shares()
@@ -440,23 +443,26 @@ def is_signal(tensor: Tensor) -> bool:
 
 def merged(
     steps: Sequence[list[tuple[list[int], Measured]]],
-) -> tuple[NDArray[np.intp], s.Sums, NDArray[np.float64] | None]:
+) -> tuple[NDArray[np.intp], Sequence[s.Sums], NDArray[np.float64] | None]:
     """Lines, and for each step their sums over all calls and how many elements lay at the ends.
 
     The last is None where no output has ends.
     """
     lines = np.concatenate([np.array(lines, dtype=np.intp) for lines, _ in steps[0]])
     together = list(zip(*steps, strict=True))
-    sums = np.concatenate([stacked(parts, "sums") for parts in together], axis=1)
     outside = None
     if any(measured.outside is not None for _, measured in steps[0]):
         outside = np.concatenate([_outside(parts) for parts in together], axis=1)
-    if (np.diff(lines) > 0).all():  # each output was seen once
-        return lines, sums, outside
+    once = bool((np.diff(lines) > 0).all())  # each output was seen once
+    if once and len(together) == 1:
+        return lines, each(together[0], "sums"), outside
+    sums = np.concatenate([stacked(parts, "sums") for parts in together], axis=1)
+    if once:
+        return lines, list(sums), outside
     order, starts = runs(lines)
     if outside is not None:
         outside = np.add.reduceat(outside[:, order], starts, axis=1)
-    return lines[order][starts], s.merge_groups(sums[:, order], starts), outside
+    return lines[order][starts], list(s.merge_groups(sums[:, order], starts)), outside
 
 
 def _outside(parts: Sequence[tuple[list[int], Measured]]) -> NDArray[np.float64]:

@@ -27,11 +27,12 @@ from torchvitals.probes.probe import (
     Notes,
     SiteNames,
     blank,
+    each,
     places,
     same_lines,
+    set_stats,
     stacked,
     stat_keys,
-    to_float32,
 )
 from torchvitals.probes.shards import Shards
 from torchvitals.probes.stepping import Lines, Stepping
@@ -182,9 +183,7 @@ class Gradients:
         measured = np.zeros(num, dtype=bool)
         for parts in zip(*(raw.before for raw in raws), strict=True):
             lines = places(parts[0][0], num)
-            sums = stacked(parts, "sums")
-            table[:, lines] = to_float32(s.derive(sums))
-            sumsq[:, lines] = s.finite_sumsq(sums)
+            sumsq[:, lines] = set_stats(each(parts, "sums"), table, lines)
             measured[lines] = True
         after = sumsq.copy()
         overall = blank((steps, len(OVERALL)))

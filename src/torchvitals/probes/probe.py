@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torchvitals.record import MISSING, Key
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Bins
+from torchvitals.stats.derived import derived
 
 MAX_HEADERS = 64
 """Headers remembered at most: a model that changes all the time must not grow our memory."""
@@ -64,9 +65,33 @@ class Probe(Protocol):
         """The histograms added up since the last time; on the training thread."""
 
 
+def each(parts: Sequence[Any], field: str) -> list[NDArray[np.float64]]:
+    """One field of the same part of several steps."""
+    return [getattr(measured.host(), field) for _, measured in parts]
+
+
 def stacked(parts: Sequence[Any], field: str) -> NDArray[np.float64]:
-    """One field of the same part of several steps, with steps as the first axis."""
-    return np.stack([getattr(measured.host(), field) for _, measured in parts])
+    """The same with steps as the first axis."""
+    return np.stack(each(parts, field))
+
+
+def set_stats(
+    tables: Sequence[s.Sums],
+    table: NDArray[np.float32],
+    lines: list[int] | slice,
+    *,
+    skip: int = 0,
+) -> NDArray[np.float64]:
+    """Set the statistics of these lines of a table of several steps, (steps, lines, columns).
+
+    `tables` are their sums. Without the first `skip` of them. Gives Σ x², as `derived` does.
+    """
+    if isinstance(lines, slice):
+        return derived(tables, table, skip=skip)
+    found = blank((len(table), len(lines), len(s.STATS) - skip))
+    sumsq = derived(tables, found, skip=skip)
+    table[:, lines, : found.shape[2]] = found
+    return sumsq
 
 
 def same_lines(parts: Sequence[tuple[list[int], Any]]) -> Hashable:

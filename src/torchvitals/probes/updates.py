@@ -29,8 +29,10 @@ from torchvitals.probes.probe import (
     Notes,
     SiteNames,
     blank,
+    each,
     places,
     same_lines,
+    set_stats,
     stacked,
     stat_keys,
     to_float32,
@@ -241,10 +243,8 @@ class Updates:
         weight_sumsq = np.full((steps, num), np.nan)
         measured = np.zeros(num, dtype=bool)
         for parts in zip(*(raw.whole for raw in raws), strict=True):
-            sums, lines = stacked(parts, "sums"), places(parts[0][0], num)
-            if self._parameters:
-                weights[:, lines] = to_float32(s.derive(sums))
-            weight_sumsq[:, lines] = s.finite_sumsq(sums)
+            lines = places(parts[0][0], num)
+            weight_sumsq[:, lines] = set_stats(each(parts, "sums"), weights, lines)
             measured[lines] = True
         out: list[NDArray[np.float32]] = []
         if self._parameters:
@@ -263,18 +263,23 @@ class Updates:
         weight_sumsq = weight_sumsq.copy()
         cosine = np.full((steps, num), np.nan)
         measured = np.zeros(num, dtype=bool)
-        for parts in zip(*((*raw.whole, *raw.samples) for raw in raws), strict=True):
+        together = zip(*((*raw.whole, *raw.samples) for raw in raws), strict=True)
+        for place, parts in enumerate(together):
             lines, first = places(parts[0][0], num), parts[0][1]
             if first.delta_sums is None:
                 continue
-            sums, changes, dots = (stacked(parts, f) for f in ("sums", "delta_sums", "dots"))
-            derived = s.derive(changes)
+            sums, dots = each(parts, "sums"), stacked(parts, "dots")
+            change = set_stats(each(parts, "delta_sums"), table, lines)
+            if place >= len(raws[0].whole):
+                weight_sumsq[:, lines] = s.finite_sumsq(np.stack(sums))
             # A sample stands for the whole tensor: its mean square times the tensor's size.
-            scale = self._sizes[lines] / np.maximum(sums[..., s.COUNT], 1.0)
-            derived[..., 0] *= np.sqrt(scale)
-            table[:, lines, : len(s.STATS)] = to_float32(derived)
-            change_sumsq[:, lines] = s.finite_sumsq(changes) * scale
-            weight_sumsq[:, lines] = s.finite_sumsq(sums) * scale
+            counts = np.stack([of_step[:, s.COUNT] for of_step in sums])
+            scale = self._sizes[lines] / np.maximum(counts, 1.0)
+            if (scale != 1.0).any():
+                table[:, lines, 0] = to_float32(np.sqrt(change) * np.sqrt(scale))
+                weight_sumsq[:, lines] *= scale
+                change *= scale
+            change_sumsq[:, lines] = change
             measured[lines] = True
             with np.errstate(divide="ignore", invalid="ignore"):
                 # Square roots first: the product of two small sums leaves float64's range.

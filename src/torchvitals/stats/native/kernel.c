@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ABI_VERSION 12
+#define ABI_VERSION 13
 
 /* Bytes of an element. */
 static const int WIDTH[] = {[F32] = 4, [F64] = 8, [F16] = 2, [BF16] = 2};

@@ -17,7 +17,7 @@ import torch
 
 log = logging.getLogger("torchvitals")
 
-ABI = 12
+ABI = 13
 
 
 ACTIVITY = np.dtype(
