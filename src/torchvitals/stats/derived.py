@@ -1,4 +1,4 @@
-"""`derived`: the columns of several steps at once, as they are stored, by the kernel if there is one.
+"""`derived`: the columns of several steps at once as they are stored, by the kernel if it is there.
 
 It runs on the thread that writes, beside the training: in C it takes a tenth of the time and leaves
 the interpreter to the training meanwhile.
