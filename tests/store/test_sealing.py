@@ -1,5 +1,8 @@
 """Where the rows of a block come from: this writer's memory, or the file."""
 
+import sqlite3
+from contextlib import closing
+
 import numpy as np
 import pytest
 from runs_for_tests import header, row, writer
@@ -85,3 +88,18 @@ def test_what_was_rolled_back_is_not_sealed(run, read):
         append(w, range(20, 100))
     assert read == [32]
     check(run, range(100))
+
+
+def test_rows_that_cannot_be_sealed_are_not_remembered(run, read, monkeypatch):
+    monkeypatch.setattr(sealing, "MOST_BYTES", 10 * 4 * COLUMNS)
+    w = writer(run, seal_rows=32)
+    append(w, range(20))
+    w.commit()
+    with closing(sqlite3.connect(run / "run.vitals")) as db:
+        db.execute("UPDATE rows SET data = zeroblob(length(data)) WHERE seq = 3")
+        db.commit()
+    append(w, range(20, 60))
+    assert w._sealing._fresh == {}
+    assert w._sealing._bytes == 0
+    w.close()
+    assert any("Raw row 3" in problem for problem in verify(run).problems)

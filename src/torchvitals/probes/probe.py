@@ -84,7 +84,7 @@ def set_stats(
 ) -> NDArray[np.float64]:
     """Set the statistics of these lines of a table of several steps, (steps, lines, columns).
 
-    `tables` are their sums. Without the first `skip` of them. Gives Σ x², as `derived` does.
+    `tables` are their sums; the first `skip` statistics are left out. Gives Σ x² as `derived`.
     """
     if isinstance(lines, slice):
         return derived(tables, table, skip=skip)

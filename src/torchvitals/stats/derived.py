@@ -1,7 +1,7 @@
 """`derived`: the columns of several steps at once as they are stored, by the kernel if it is there.
 
-It runs on the thread that writes, beside the training: in C it takes a tenth of the time and leaves
-the interpreter to the training meanwhile.
+It runs on the thread that writes, beside the training: in C it takes a quarter of the time and
+leaves the interpreter to the training meanwhile.
 """
 
 from __future__ import annotations

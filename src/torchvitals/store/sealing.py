@@ -101,6 +101,7 @@ class Sealing:
             # Left as they are: verify and the readers say which row is lost, training goes on.
             self._unsealable.add((attempt, layout))
             self._raw.pop((attempt, layout))
+            self._bytes -= _size(self._fresh.pop((attempt, layout), []))
             return None
 
     def _publish(self, seal: Seal) -> None:
