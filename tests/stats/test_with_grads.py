@@ -43,6 +43,34 @@ def test_one_pass_gives_what_two_give(backend, dtype, stride):
     np.testing.assert_array_equal(found.delta_sums, plain.delta_sums)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("backend", ["native", "torch", "triton"])
+@pytest.mark.parametrize("asked", ["both", "weights", "changes"])
+def test_sampled_histograms_of_an_update_look_at_the_same_elements(backend, dtype, asked):
+    new, old, grads = lists(dtype, backend)
+    new[3].zero_()
+    old[3].zero_()
+    old[1].copy_(new[1])
+    change = [(a.float() - b.float()) for a, b in zip(new, old, strict=True)]
+    chosen = choose_backend(backend)
+    weights, changes, expected, moved = Bins(7), Bins(7), Bins(7), Bins(7)
+    chosen.measure(new, bins=expected)
+    chosen.measure(change, bins=moved)
+    chosen.measure_update(
+        new,
+        old,
+        grads,
+        bins=weights if asked != "changes" else None,
+        delta_bins=changes if asked != "weights" else None,
+        roll=True,
+    )
+    if asked != "changes":
+        np.testing.assert_array_equal(weights.host(), expected.host())
+    if asked != "weights":
+        np.testing.assert_array_equal(changes.host(), moved.host())
+    assert all(torch.equal(a, b) for a, b in zip(new, old, strict=True))
+
+
 @pytest.mark.parametrize("backend", ["native", "torch", "triton"])
 def test_gradients_that_cannot_ride_along_are_measured_by_themselves(backend):
     new, old, grads = lists(torch.float32, backend)

@@ -35,7 +35,7 @@ log = logging.getLogger("torchvitals")
 
 COMMIT_S = 0.8
 RETRY_S = 10.0
-TOGETHER = 32
+TOGETHER = 64
 """Packets turned into rows at once: a fast training costs few numpy calls a step."""
 EAGER = 4
 """The first packets are committed one by one: what is wired wrongly shows in them."""

@@ -8,45 +8,135 @@
 
 #include <string.h>
 
-/* Sums side by side: an addition need not wait for the one before. Two vectors of each of five sums,
- * or four of each of two, fill the registers that AVX2 has. */
-enum { LANES = 16, THIN_LANES = 32 };
+/* Sums side by side: an addition need not wait for the one before. Four vectors of each of two sums
+ * fill the registers that AVX2 has, and so do two of each of five. */
+enum { THIN_LANES = 32 };
 
 /* Elements that are asked for before they are needed: memory is looked through page by page, and
  * the processor's own guesses end at a page's end. */
 enum { AHEAD = 1024 };
 
-static void moments(const float *restrict x, int n, block_sums *restrict out) {
-    float sum[LANES] = {0}, sumsq[LANES] = {0}, min[LANES], max[LANES];
-    int32_t zeros[LANES] = {0};
-    int i = 0;
-    for (int k = 0; k < LANES; k++) min[k] = max[k] = x[0];
-    for (; i + LANES <= n; i += LANES) {
+/* Elements of a cache line: as many are taken at a time, and a line asked for once. */
+enum { PACE = 16 };
+
+/* Eight neighbours. */
+static inline __attribute__((always_inline)) void tally_eight(const float *x, tally *restrict t) {
+    const char *p = (const char *)x;
+    uint64_t a, b, c, d;
+    memcpy(&a, p, 8);
+    memcpy(&b, p + 8, 8);
+    memcpy(&c, p + 16, 8);
+    memcpy(&d, p + 24, 8);
+    t->code[0][(uint32_t)a >> 22]++;
+    t->code[1][a >> 54]++;
+    t->code[2][(uint32_t)b >> 22]++;
+    t->code[3][b >> 54]++;
+    t->code[0][(uint32_t)c >> 22]++;
+    t->code[1][c >> 54]++;
+    t->code[2][(uint32_t)d >> 22]++;
+    t->code[3][d >> 54]++;
+}
+
+/* The group that begins here. */
+static inline __attribute__((always_inline)) void tally_group(const float *x, tally *restrict t) {
+    for (int i = 0; i < GROUP; i += 8) tally_eight(x + i, t);
+}
+
+static inline floats read(const float *x) {
+    floats v;
+    memcpy(&v, x, sizeof v);
+    return v;
+}
+
+static inline floats lower(floats a, floats b) {
+    for (int k = 0; k < WIDE; k++) b[k] = a[k] < b[k] ? a[k] : b[k];
+    return b;
+}
+
+static inline floats higher(floats a, floats b) {
+    for (int k = 0; k < WIDE; k++) b[k] = a[k] > b[k] ? a[k] : b[k];
+    return b;
+}
+
+/* The sums of `moments`, a vector of each. */
+typedef struct {
+    floats sum, sumsq, min, max;
+    ints zeros;
+} side_by_side;
+
+static side_by_side starting(float v) {
+    const floats all = v - (floats){0};
+    return (side_by_side){.min = all, .max = all};
+}
+
+static inline __attribute__((always_inline)) void take_in(side_by_side *s, floats v) {
+    s->sum += v;
+    s->sumsq += v * v;
+    s->min = lower(v, s->min);
+    s->max = higher(v, s->max);
+    s->zeros -= v == 0.0f; /* true is -1 */
+}
+
+static float added_up(floats v) {
+    float found = v[0];
+    for (int k = 1; k < WIDE; k++) found += v[k];
+    return found;
+}
+
+static block_sums together(const side_by_side *s) {
+    block_sums out = {added_up(s->sum), added_up(s->sumsq), s->min[0], s->max[0], 0};
+    for (int k = 0; k < WIDE; k++) {
+        out.min = s->min[k] < out.min ? s->min[k] : out.min;
+        out.max = s->max[k] > out.max ? s->max[k] : out.max;
+        out.zeros += (uint32_t)s->zeros[k];
+    }
+    return out;
+}
+
+static void take_one(block_sums *s, float v) {
+    s->sum += v;
+    s->sumsq += v * v;
+    s->min = v < s->min ? v : s->min;
+    s->max = v > s->max ? v : s->max;
+    s->zeros += v == 0.0f;
+}
+
+/* A stretch of values; the sums of two vectors side by side. */
+static __attribute__((noinline)) void walk_alone(const float *restrict x, int n,
+                                                 side_by_side *restrict sums) {
+    side_by_side even = sums[0], odd = sums[1];
+    for (int i = 0; i < n; i += PACE) {
         __builtin_prefetch(x + i + AHEAD);
-        for (int k = 0; k < LANES; k++) {
-            float v = x[i + k];
-            sum[k] += v;
-            sumsq[k] += v * v;
-            min[k] = v < min[k] ? v : min[k];
-            max[k] = v > max[k] ? v : max[k];
-            zeros[k] += v == 0.0f;
+        for (int k = i; k < i + PACE; k += 2 * WIDE) {
+            take_in(&even, read(x + k));
+            take_in(&odd, read(x + k + WIDE));
         }
     }
-    for (; i < n; i++) {
-        sum[0] += x[i];
-        sumsq[0] += x[i] * x[i];
-        min[0] = x[i] < min[0] ? x[i] : min[0];
-        max[0] = x[i] > max[0] ? x[i] : max[0];
-        zeros[0] += x[i] == 0.0f;
+    sums[0] = even;
+    sums[1] = odd;
+}
+
+static void moments(const float *x, int n, const runs *r, tally *t, block_sums *out) {
+    side_by_side sums[] = {starting(x[0]), starting(x[0])};
+    const int whole = n - n % PACE;
+    int i = 0;
+    int64_t group = t ? r->begin : n;
+    while (i < whole) {
+        const int counts = group + GROUP <= whole;
+        const int stop = counts ? (int)group + GROUP : whole;
+        walk_alone(x + i, stop - i, sums);
+        i = stop;
+        if (!counts) break;
+        tally_group(x + group, t);
+        group += r->step;
     }
-    for (int k = 1; k < LANES; k++) {
-        sum[0] += sum[k];
-        sumsq[0] += sumsq[k];
-        min[0] = min[k] < min[0] ? min[k] : min[0];
-        max[0] = max[k] > max[0] ? max[k] : max[0];
-        zeros[0] += zeros[k];
-    }
-    *out = (block_sums){sum[0], sumsq[0], min[0], max[0], (uint32_t)zeros[0]};
+    sums[0].sum += sums[1].sum;
+    sums[0].sumsq += sums[1].sumsq;
+    sums[0].min = lower(sums[0].min, sums[1].min);
+    sums[0].max = higher(sums[0].max, sums[1].max);
+    sums[0].zeros += sums[1].zeros;
+    *out = together(sums);
+    for (; i < n; i++) take_one(out, x[i]);
 }
 
 static void thin(const float *restrict x, int n, float *restrict out) {
@@ -92,50 +182,74 @@ static void widen_bfloat(const uint16_t *restrict x, int n, float *restrict out)
     }
 }
 
-/* Values, their change and its angle with the gradient, in one walk over memory. */
-static inline __attribute__((always_inline)) void update_loop(
-    const float *restrict fresh, float *restrict old, const float *restrict grad, int n,
-    const int roll, const int with_grad, float *restrict diff, block_sums *restrict now,
-    block_sums *restrict change, float *restrict dots) {
-    float sum = 0, sumsq = 0, min = fresh[0], max = fresh[0];
-    float dsum = 0, dsumsq = 0, dmin = fresh[0] - old[0], dmax = dmin, dot = 0, gsumsq = 0;
-    int32_t zeros = 0, dzeros = 0;
-    for (int i = 0; i < n; i++) {
-        float v = fresh[i];
-        float d = v - old[i];
-        if (roll) old[i] = v;
-        diff[i] = d;
-        sum += v;
-        dsum += d;
-        sumsq += v * v;
-        dsumsq += d * d;
-        min = v < min ? v : min;
-        dmin = d < dmin ? d : dmin;
-        max = v > max ? v : max;
-        dmax = d > dmax ? d : dmax;
-        zeros += v == 0.0f;
-        dzeros += d == 0.0f;
-        if (with_grad) {
-            dot += d * grad[i];
-            gsumsq += grad[i] * grad[i];
+/* A stretch of values, their change, and its product with the gradient, in one walk over memory. */
+typedef struct {
+    side_by_side fresh, diff;
+    floats dot;
+} update_sums;
+
+static inline __attribute__((always_inline)) void walk(const float *restrict fresh,
+                                                       float *restrict old,
+                                                       const float *restrict grad, int n,
+                                                       float *restrict diff, update_sums *sums,
+                                                       const int roll, const int with_grad) {
+    update_sums s = *sums;
+    for (int i = 0; i < n; i += PACE) {
+        __builtin_prefetch(fresh + i + AHEAD);
+        __builtin_prefetch(old + i + AHEAD);
+        for (int k = i; k < i + PACE; k += WIDE) {
+            const floats v = read(fresh + k), d = v - read(old + k);
+            if (roll) memcpy(old + k, &v, sizeof v);
+            memcpy(diff + k, &d, sizeof d);
+            take_in(&s.fresh, v);
+            take_in(&s.diff, d);
+            if (with_grad) s.dot += d * read(grad + k);
         }
     }
-    *now = (block_sums){sum, sumsq, min, max, (uint32_t)zeros};
-    *change = (block_sums){dsum, dsumsq, dmin, dmax, (uint32_t)dzeros};
-    dots[0] = dot;
-    dots[1] = gsumsq;
+    *sums = s;
 }
 
+/* Functions of their own: inlined where groups are counted, the sums would not stay in registers. */
+#define WALK(name, roll, with_grad)                                                             \
+    static __attribute__((noinline)) void name(const float *fresh, float *old, const float *grad, \
+                                               int n, float *diff, update_sums *sums) {         \
+        walk(fresh, old, grad, n, diff, sums, roll, with_grad);                                 \
+    }
+WALK(walk_plain, 0, 0)
+WALK(walk_grad, 0, 1)
+WALK(walk_roll, 1, 0)
+WALK(walk_roll_grad, 1, 1)
+
 static void update(const float *fresh, float *old, const float *grad, int n, int roll, float *diff,
-                   block_sums *now, block_sums *change, float *dots) {
-    if (roll && grad)
-        update_loop(fresh, old, grad, n, 1, 1, diff, now, change, dots);
-    else if (roll)
-        update_loop(fresh, old, grad, n, 1, 0, diff, now, change, dots);
-    else if (grad)
-        update_loop(fresh, old, grad, n, 0, 1, diff, now, change, dots);
-    else
-        update_loop(fresh, old, grad, n, 0, 0, diff, now, change, dots);
+                   const runs *r, tally *t_fresh, tally *t_diff, block_sums *now,
+                   block_sums *change, float *dot) {
+    void (*const on)(const float *, float *, const float *, int, float *, update_sums *) =
+        roll ? (grad ? walk_roll_grad : walk_roll) : (grad ? walk_grad : walk_plain);
+    update_sums sums = {starting(fresh[0]), starting(fresh[0] - old[0]), {0}};
+    const int whole = n - n % PACE;
+    int i = 0;
+    int64_t group = t_fresh || t_diff ? r->begin : n;
+    while (i < whole) {
+        const int counts = group + GROUP <= whole;
+        const int stop = counts ? (int)group + GROUP : whole;
+        on(fresh + i, old + i, grad ? grad + i : NULL, stop - i, diff + i, &sums);
+        i = stop;
+        if (!counts) break;
+        if (t_fresh) tally_group(fresh + group, t_fresh);
+        if (t_diff) tally_group(diff + group, t_diff);
+        group += r->step;
+    }
+    *now = together(&sums.fresh);
+    *change = together(&sums.diff);
+    *dot = added_up(sums.dot);
+    for (; i < n; i++) {
+        const float v = fresh[i], d = v - old[i];
+        if (roll) old[i] = v;
+        diff[i] = d;
+        take_one(now, v);
+        take_one(change, d);
+        if (grad) *dot += d * grad[i];
+    }
 }
 
 static void scale(const float *restrict x, int n, float factor, float *restrict out) {
@@ -152,29 +266,6 @@ static void dots(const float *restrict a, const float *restrict b, int n, float 
     out[0] = ab;
     out[1] = aa;
     out[2] = bb;
-}
-
-/* Eight neighbours. */
-static inline __attribute__((always_inline)) void tally_eight(const float *x, tally *restrict t) {
-    const char *p = (const char *)x;
-    uint64_t a, b, c, d;
-    memcpy(&a, p, 8);
-    memcpy(&b, p + 8, 8);
-    memcpy(&c, p + 16, 8);
-    memcpy(&d, p + 24, 8);
-    t->code[0][(uint32_t)a >> 22]++;
-    t->code[1][a >> 54]++;
-    t->code[2][(uint32_t)b >> 22]++;
-    t->code[3][b >> 54]++;
-    t->code[0][(uint32_t)c >> 22]++;
-    t->code[1][c >> 54]++;
-    t->code[2][(uint32_t)d >> 22]++;
-    t->code[3][d >> 54]++;
-}
-
-static void tally_groups(const float *x, int64_t num, int64_t step, tally *t) {
-    for (int64_t k = 0; k < num; k++, x += step)
-        for (int i = 0; i < GROUP; i += 8) tally_eight(x + i, t);
 }
 
 /* Counting every element leaves memory idle: the next block is fetched meanwhile. */
@@ -199,7 +290,6 @@ static void drain(tally *restrict t, int at, int n, uint32_t *restrict sum) {
 }
 
 const loops OF(loops) = {
-    moments,      thin,       update,    scale, dots,        widen_half,
-    widen_bfloat, tally_groups, tally_all, drain, OF(outside), OF(zeros),
-    OF(active),
+    moments,      thin,      update, scale,       dots,      widen_half,
+    widen_bfloat, tally_all, drain,  OF(outside), OF(zeros), OF(active),
 };

@@ -15,10 +15,7 @@ uint32_t OF(zeros)(const float *restrict x, int n) {
     return (uint32_t)found;
 }
 
-/* Written out in vectors: compilers unroll the plain loop before they see that it is one. */
-enum { LANES = 8, VECTORS = 2, STRETCH = LANES * VECTORS };
-typedef float floats __attribute__((vector_size(LANES * sizeof(float))));
-typedef int32_t ints __attribute__((vector_size(LANES * sizeof(int32_t))));
+enum { STRETCH = 16, VECTORS = STRETCH / WIDE };
 
 /* A stretch of units at a time, its counters in registers over all rows. */
 void OF(active)(const float *restrict x, int64_t rows, int64_t apart, int n, float floor,
@@ -31,14 +28,14 @@ void OF(active)(const float *restrict x, int64_t rows, int64_t apart, int n, flo
             for (int k = 0; k < VECTORS; k++) {
                 ints bits;
                 floats v;
-                memcpy(&bits, x + row * apart + at + k * LANES, sizeof bits);
+                memcpy(&bits, x + row * apart + at + k * WIDE, sizeof bits);
                 bits &= 0x7fffffff; /* without its sign */
                 memcpy(&v, &bits, sizeof v);
                 found[k] -= v > floor; /* true is -1 */
                 total[k] += v;
             }
-        for (int k = 0; k < STRETCH; k++) counts[at + k] += (uint32_t)found[k / LANES][k % LANES];
-        for (int k = 0; totals && k < STRETCH; k++) totals[at + k] += total[k / LANES][k % LANES];
+        for (int k = 0; k < STRETCH; k++) counts[at + k] += (uint32_t)found[k / WIDE][k % WIDE];
+        for (int k = 0; totals && k < STRETCH; k++) totals[at + k] += total[k / WIDE][k % WIDE];
     }
     for (int64_t row = 0; row < rows; row++)
         for (int k = at; k < n; k++) {

@@ -153,22 +153,22 @@ static int take(const loops *loop, const block_sums *s, const float *x, int n, d
     } else {
         block_sums lifted;
         loop->scale(x, n, LIFT, room);
-        loop->moments(room, n, &lifted);
+        loop->moments(room, n, NULL, NULL, &lifted);
         add(sums, n, &lifted, 1.0 / (double)LIFT);
     }
     return s->min == s->max;
 }
 
 /* Add diff . grad, diff . diff and grad . grad of a block. */
-static void take_dots(const loops *loop, const block_sums *change, const float *fast,
+static void take_dots(const loops *loop, const block_sums *change, const block_sums *slope, float dot,
                       const float *diff, const float *grad, int n, double *dots, float *room) {
-    const float top = biggest(change), grad_sumsq = fast[1];
+    const float top = biggest(change), grad_sumsq = slope->sumsq;
     if (!is_finite(change->sumsq) || !is_finite(grad_sumsq) || top >= HUGE_VALUE) {
         exact_dots(diff, grad, n, dots);
         return;
     }
     if (top > TINY && grad_sumsq > TINY * TINY) {
-        dots[0] += fast[0];
+        dots[0] += dot;
         dots[1] += change->sumsq;
         dots[2] += grad_sumsq;
         return;
@@ -271,6 +271,11 @@ static void do_thin(const loops *loop, const float *x, int n, desk *d, double *s
     sums[SUMSQ] += found[1] * unit * unit;
 }
 
+/* The tally whose whole groups the loops count on the way, NULL if there is none. */
+static tally *on_the_way(const uint32_t *bins, const runs *r, tally *t) {
+    return bins && r->length == GROUP ? t : NULL;
+}
+
 static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *s) {
     const batch *b = j->b;
     const loops *loop = j->loop;
@@ -287,22 +292,23 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
     const runs r = runs_of(at, n, b->count[k], b->stride);
     block_sums now, change;
     if (!b->old) {
-        loop->moments(x, n, &now);
+        loop->moments(x, n, &r, on_the_way(b->bins, &r, &d->fresh), &now);
     } else {
         float *old = (float *)(uintptr_t)b->old[k] + at;
         const float *grad = NULL;
         if (dtype != F32) old = (float *)as_float(loop, b->old[k], dtype, at, n, d->wide_old);
         if (b->grad && b->grad[k] && looks_at_dot(b, k, at))
             grad = as_float(loop, b->grad[k], dtype, at, n, d->wide_grad);
+        block_sums slope;
+        if (grad) loop->moments(grad, n, &r, on_the_way(b->grad_bins, &r, &d->grad), &slope);
         if (grad && b->grad_sums) {
-            block_sums slope;
-            loop->moments(grad, n, &slope);
             const int constant = take(loop, &slope, grad, n, s->grad, d->room);
             if (b->grad_bins) tally_block(loop, &slope, grad, n, r, constant, &d->grad);
         }
-        float dots[2];
-        loop->update(x, old, grad, n, b->roll, d->diff, &now, &change, dots);
-        if (grad) take_dots(loop, &change, dots, d->diff, grad, n, s->dots, d->room);
+        float dot;
+        loop->update(x, old, grad, n, b->roll, d->diff, &r, on_the_way(b->bins, &r, &d->fresh),
+                     on_the_way(b->delta_bins, &r, &d->delta), &now, &change, &dot);
+        if (grad) take_dots(loop, &change, &slope, dot, d->diff, grad, n, s->dots, d->room);
         if (b->roll && dtype != F32)
             memcpy((uint16_t *)(uintptr_t)b->old[k] + at,
                    (const uint16_t *)(uintptr_t)b->data[k] + at, (size_t)n * sizeof(uint16_t));

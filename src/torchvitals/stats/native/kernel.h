@@ -59,22 +59,30 @@ typedef struct {
     uint32_t zeros;
 } block_sums;
 
+/* The part of a block that a histogram looks at: runs of `length`, `step` apart, from `begin`. */
+typedef struct {
+    int64_t begin, step;
+    int length;
+} runs;
+
 /* The loops, compiled once for each instruction set VARIANT (block.c and compare.c). */
 typedef struct {
-    void (*moments)(const float *x, int n, block_sums *out);
+    /* With a tally, the codes of r's whole groups are counted on the way: memory goes on being read
+     * meanwhile, so that it costs next to nothing. */
+    void (*moments)(const float *x, int n, const runs *r, tally *t, block_sums *out);
     /* Sum and sum of squares alone. */
     void (*thin)(const float *x, int n, float *out);
-    /* Also diff = fresh - old; dots = diff . grad and grad . grad (grad may be NULL); with roll,
-     * old becomes fresh. */
+    /* Also diff = fresh - old and its product with grad (which may be NULL); with roll, old becomes
+     * fresh. Tallies of fresh and of diff, or NULL. */
     void (*update)(const float *fresh, float *old, const float *grad, int n, int roll, float *diff,
-                   block_sums *now, block_sums *change, float *dots);
+                   const runs *r, tally *t_fresh, tally *t_diff, block_sums *now,
+                   block_sums *change, float *dot);
     void (*scale)(const float *x, int n, float factor, float *out);
     /* a . b, a . a, b . b */
     void (*dots)(const float *a, const float *b, int n, float *out);
     void (*widen_half)(const uint16_t *x, int n, float *out);
     void (*widen_bfloat)(const uint16_t *x, int n, float *out);
-    /* Count codes: of groups whose begins lie `step` apart, or of all elements. */
-    void (*tally_groups)(const float *x, int64_t num, int64_t step, tally *t);
+    /* Count the codes of all elements. */
     void (*tally_all)(const float *x, int n, tally *t);
     /* sum = the tables of codes [at, at + n) added up; they are left empty. */
     void (*drain)(tally *t, int at, int n, uint32_t *sum);
@@ -91,6 +99,17 @@ typedef struct {
 #define JOIN2(a, b) a##_##b
 #define JOIN(a, b) JOIN2(a, b)
 #define OF(name) JOIN(name, VARIANT)
+
+/* As many numbers as a register of this instruction set holds. Some loops are written out in them:
+ * compilers unroll the plain ones before they see what these are. */
+#ifdef __AVX__
+enum { WIDE = 8 };
+#else
+enum { WIDE = 4 };
+#endif
+typedef float floats __attribute__((vector_size(WIDE * sizeof(float))));
+typedef int32_t ints __attribute__((vector_size(WIDE * sizeof(int32_t))));
+
 uint32_t OF(outside)(const float *x, int n, float low, float high);
 uint32_t OF(zeros)(const float *x, int n);
 void OF(active)(const float *x, int64_t rows, int64_t apart, int n, float floor, uint32_t *counts,
@@ -113,16 +132,10 @@ static inline void add_to(uint32_t *bin, uint32_t count, int shared) {
         __atomic_fetch_add(bin, count, __ATOMIC_RELAXED);
 }
 
-/* The part of a block that a histogram looks at: runs of `length`, `step` apart, from `begin`. */
-typedef struct {
-    int64_t begin, step;
-    int length;
-} runs;
-
 /* Histograms (tally.c). Those of a block that starts `at` in a tensor of `total` elements look at
  * these of its n; */
 runs runs_of(int64_t at, int n, int64_t total, int stride);
-/* they are counted, */
+/* they are counted, but for whole groups, which the loops have counted on the way, */
 void tally_block(const loops *loop, const block_sums *s, const float *x, int n, runs r, int constant,
                  tally *t);
 /* and at a tensor's end become bins, and the tally is empty again. */
