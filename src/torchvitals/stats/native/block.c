@@ -97,14 +97,14 @@ static void take_one(block_sums *s, float v) {
     s->zeros += v == 0.0f;
 }
 
-/* Memory is read in two streams, the halves of a block: a sixth faster than one after the other. Each
- * has its own sums, and the next block is asked for meanwhile. */
+/* Memory is read in two streams, the halves of a block: faster than one after the other. Each has its
+ * own sums, and what lies `ahead` is asked for meanwhile. */
 static __attribute__((noinline)) void walk_halves(const float *restrict x, const float *restrict y,
-                                                  int n, side_by_side *restrict sums) {
+                                                  int n, int ahead, side_by_side *restrict sums) {
     side_by_side a = sums[0], b = sums[1];
     for (int i = 0; i < n; i += PACE) {
-        __builtin_prefetch(x + i + BLOCK);
-        __builtin_prefetch(y + i + BLOCK);
+        __builtin_prefetch(x + i + ahead);
+        __builtin_prefetch(y + i + ahead);
         for (int k = i; k < i + PACE; k += WIDE) {
             take_in(&a, read(x + k));
             take_in(&b, read(y + k));
@@ -126,13 +126,15 @@ static int64_t tally_groups(const float *x, int64_t group, int64_t end, const ru
 static void moments(const float *x, int n, const runs *r, tally *t, block_sums *out) {
     side_by_side sums[] = {starting(x[0]), starting(x[0])};
     const int half = half_of(n);
+    /* Counting every element leaves memory idle: the next block is asked for then. */
+    const int ahead = r && !t ? 0 : BLOCK;
     const int stretch = t && r->step < half ? (int)r->step : half;
     /* The next groups of both halves. */
     int64_t near = t ? r->begin : 0, far = near;
     if (near < half && t) far += (half - near + r->step - 1) / r->step * r->step;
     for (int i = 0; i < half; i += stretch) {
         const int length = half - i < stretch ? half - i : stretch;
-        walk_halves(x + i, x + half + i, length, sums);
+        walk_halves(x + i, x + half + i, length, ahead, sums);
         if (t) near = tally_groups(x, near, i + length, r, t);
         if (t) far = tally_groups(x, far, half + i + length, r, t);
     }
@@ -278,7 +280,7 @@ static void dots(const float *restrict a, const float *restrict b, int n, float 
     out[2] = bb;
 }
 
-/* Counting every element leaves memory idle: the next block is fetched meanwhile. */
+/* Every element; the next block is fetched meanwhile. */
 static void tally_all(const float *x, int n, tally *t) {
     int i = 0;
     for (; i + 8 <= n; i += 8) {

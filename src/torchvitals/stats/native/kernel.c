@@ -292,7 +292,7 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
     const runs r = runs_of(at, n, b->count[k], b->stride);
     block_sums now, change;
     if (!b->old) {
-        loop->moments(x, n, &r, on_the_way(b->bins, &r, &d->fresh), &now);
+        loop->moments(x, n, b->bins ? &r : NULL, on_the_way(b->bins, &r, &d->fresh), &now);
     } else {
         float *old = (float *)(uintptr_t)b->old[k] + at;
         const float *grad = NULL;
@@ -300,7 +300,9 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
         if (b->grad && b->grad[k] && looks_at_dot(b, k, at))
             grad = as_float(loop, b->grad[k], dtype, at, n, d->wide_grad);
         block_sums slope;
-        if (grad) loop->moments(grad, n, &r, on_the_way(b->grad_bins, &r, &d->grad), &slope);
+        if (grad)
+            loop->moments(grad, n, b->grad_bins ? &r : NULL, on_the_way(b->grad_bins, &r, &d->grad),
+                          &slope);
         if (grad && b->grad_sums) {
             const int constant = take(loop, &slope, grad, n, s->grad, d->room);
             if (b->grad_bins) tally_block(loop, &slope, grad, n, r, constant, &d->grad);

@@ -68,7 +68,7 @@ typedef struct {
 /* The loops, compiled once for each instruction set VARIANT (block.c and compare.c). */
 typedef struct {
     /* With a tally, the codes of r's whole groups are counted on the way: memory goes on being read
-     * meanwhile, so that it costs next to nothing. */
+     * meanwhile, so that it costs next to nothing. With r alone, all elements are counted next. */
     void (*moments)(const float *x, int n, const runs *r, tally *t, block_sums *out);
     /* Sum and sum of squares alone. */
     void (*thin)(const float *x, int n, float *out);
