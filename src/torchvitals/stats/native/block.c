@@ -1,4 +1,4 @@
-/* The loops that add up, written plainly for the compiler to vectorise.
+/* The loops that add up: plain ones, which the compiler vectorises, and some written in vectors.
  *
  * This file is compiled once for each instruction set, with associative, finite-only arithmetic.
  * That is sound because a block whose sum of squares is not an ordinary number is thrown away and
