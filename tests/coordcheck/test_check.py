@@ -195,6 +195,13 @@ def grown() -> CoordinateTable:
     )
 
 
+def test_an_exponent_of_nothing_has_no_minus() -> None:
+    rows = [
+        CoordinateRow(width, 0, 1, "flat", "effective", 1.0 - 1e-9 * width) for width in (8, 16, 32)
+    ]
+    assert "+0.00 (+0.00 … +0.00)" in CoordinateTable(rows).summary()
+
+
 def test_summary() -> None:
     assert grown().summary().splitlines() == [
         "Exponents of the width at step 2: widths 8, 16, 32; 2 seeds (lowest … highest)",

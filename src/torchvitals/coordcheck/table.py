@@ -167,7 +167,8 @@ class CoordinateTable:
 def _spell(found: Exponent) -> str:
     if found.reason:
         return "–" if found.reason == "not measured" else found.reason
-    return f"{found.slope:+.2f} ({found.low:+.2f} … {found.high:+.2f})"
+    # z: the sign of a rounding error is none.
+    return f"{found.slope:+z.2f} ({found.low:+z.2f} … {found.high:+z.2f})"
 
 
 def _plain(value: Any) -> Any:

@@ -73,8 +73,8 @@ static inline __attribute__((always_inline)) void take_in(side_by_side *s, float
     s->zeros -= v == 0.0f; /* true is -1 */
 }
 
-static float added_up(floats v) {
-    float found = v[0];
+static double added_up(floats v) {
+    double found = v[0];
     for (int k = 1; k < WIDE; k++) found += v[k];
     return found;
 }
@@ -91,7 +91,7 @@ static block_sums together(const side_by_side *s) {
 
 static void take_one(block_sums *s, float v) {
     s->sum += v;
-    s->sumsq += v * v;
+    s->sumsq += (double)v * v;
     s->min = v < s->min ? v : s->min;
     s->max = v > s->max ? v : s->max;
     s->zeros += v == 0.0f;
@@ -138,17 +138,17 @@ static void moments(const float *x, int n, const runs *r, tally *t, block_sums *
         if (t) near = tally_groups(x, near, i + length, r, t);
         if (t) far = tally_groups(x, far, half + i + length, r, t);
     }
-    sums[0].sum += sums[1].sum;
-    sums[0].sumsq += sums[1].sumsq;
     sums[0].min = lower(sums[0].min, sums[1].min);
     sums[0].max = higher(sums[0].max, sums[1].max);
     sums[0].zeros += sums[1].zeros;
     *out = together(sums);
+    out->sum += added_up(sums[1].sum);
+    out->sumsq += added_up(sums[1].sumsq);
     for (int i = 2 * half; i < n; i++) take_one(out, x[i]);
     if (t) tally_groups(x, far, n, r, t);
 }
 
-static void thin(const float *restrict x, int n, float *restrict out) {
+static void thin(const float *restrict x, int n, double *restrict out) {
     floats sum[2] = {{0}}, sumsq[2] = {{0}};
     const int half = half_of(n);
     const float *y = x + half;
@@ -163,11 +163,11 @@ static void thin(const float *restrict x, int n, float *restrict out) {
             sumsq[1] += w * w;
         }
     }
-    out[0] = added_up(sum[0] + sum[1]);
-    out[1] = added_up(sumsq[0] + sumsq[1]);
+    out[0] = added_up(sum[0]) + added_up(sum[1]);
+    out[1] = added_up(sumsq[0]) + added_up(sumsq[1]);
     for (int i = 2 * half; i < n; i++) {
         out[0] += x[i];
-        out[1] += x[i] * x[i];
+        out[1] += (double)x[i] * x[i];
     }
 }
 
@@ -234,7 +234,7 @@ WALK(walk_roll_grad, 1, 1)
 
 static void update(const float *fresh, float *old, const float *grad, int n, int roll, float *diff,
                    const runs *r, tally *t_fresh, tally *t_diff, block_sums *now,
-                   block_sums *change, float *dot) {
+                   block_sums *change, double *dot) {
     void (*const on)(const float *, float *, const float *, int, float *, update_sums *) =
         roll ? (grad ? walk_roll_grad : walk_roll) : (grad ? walk_grad : walk_plain);
     update_sums sums = {starting(fresh[0]), starting(fresh[0] - old[0]), {0}};
@@ -260,7 +260,7 @@ static void update(const float *fresh, float *old, const float *grad, int n, int
         diff[i] = d;
         take_one(now, v);
         take_one(change, d);
-        if (grad) *dot += d * grad[i];
+        if (grad) *dot += (double)d * grad[i];
     }
 }
 

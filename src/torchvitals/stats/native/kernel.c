@@ -144,7 +144,7 @@ static void add(double *sums, int n, const block_sums *s, double unit) {
 static int take(const loops *loop, const block_sums *s, const float *x, int n, double *sums,
                 float *room) {
     const float top = biggest(s);
-    if (!is_finite(s->sumsq) || top >= HUGE_VALUE) {
+    if (!is_ordinary(s) || top >= HUGE_VALUE) {
         exact_f32(x, n, sums);
         return 0;
     }
@@ -160,10 +160,12 @@ static int take(const loops *loop, const block_sums *s, const float *x, int n, d
 }
 
 /* Add diff . grad, diff . diff and grad . grad of a block. */
-static void take_dots(const loops *loop, const block_sums *change, const block_sums *slope, float dot,
-                      const float *diff, const float *grad, int n, double *dots, float *room) {
-    const float top = biggest(change), grad_sumsq = slope->sumsq;
-    if (!is_finite(change->sumsq) || !is_finite(grad_sumsq) || top >= HUGE_VALUE) {
+static void take_dots(const loops *loop, const block_sums *change, const block_sums *slope,
+                      double dot, const float *diff, const float *grad, int n, double *dots,
+                      float *room) {
+    const float top = biggest(change);
+    const double grad_sumsq = slope->sumsq;
+    if (!is_ordinary(change) || !is_ordinary(slope) || top >= HUGE_VALUE) {
         exact_dots(diff, grad, n, dots);
         return;
     }
@@ -254,9 +256,9 @@ static void do_f64(const batch *b, int64_t k, int64_t at, int n, desk *d, slot *
 
 /* Counts, sum and sum of squares. Squares that leave float32's range are taken of lifted values. */
 static void do_thin(const loops *loop, const float *x, int n, desk *d, double *sums) {
-    float found[2];
+    double found[2];
     loop->thin(x, n, found);
-    if (!is_finite(found[1])) {
+    if (!is_finite((float)found[1])) {
         exact_f32(x, n, sums);
         return;
     }
@@ -307,7 +309,7 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
             const int constant = take(loop, &slope, grad, n, s->grad, d->room);
             if (b->grad_bins) tally_block(loop, &slope, grad, n, r, constant, &d->grad);
         }
-        float dot;
+        double dot;
         loop->update(x, old, grad, n, b->roll, d->diff, &r, on_the_way(b->bins, &r, &d->fresh),
                      on_the_way(b->delta_bins, &r, &d->delta), &now, &change, &dot);
         if (grad) take_dots(loop, &change, &slope, dot, d->diff, grad, n, s->dots, d->room);

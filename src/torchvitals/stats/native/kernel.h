@@ -54,8 +54,11 @@ typedef struct {
     int used; /* codes from here on, of either sign, are untouched */
 } tally;
 
+/* Sums of sums are doubles: with few elements the rounding of the last additions is what a small
+ * standard deviation beside a large mean would show. */
 typedef struct {
-    float sum, sumsq, min, max;
+    double sum, sumsq;
+    float min, max;
     uint32_t zeros;
 } block_sums;
 
@@ -71,12 +74,12 @@ typedef struct {
      * meanwhile, so that it costs next to nothing. With r alone, all elements are counted next. */
     void (*moments)(const float *x, int n, const runs *r, tally *t, block_sums *out);
     /* Sum and sum of squares alone. */
-    void (*thin)(const float *x, int n, float *out);
+    void (*thin)(const float *x, int n, double *out);
     /* Also diff = fresh - old and its product with grad (which may be NULL); with roll, old becomes
      * fresh. Tallies of fresh and of diff, or NULL. */
     void (*update)(const float *fresh, float *old, const float *grad, int n, int roll, float *diff,
                    const runs *r, tally *t_fresh, tally *t_diff, block_sums *now,
-                   block_sums *change, float *dot);
+                   block_sums *change, double *dot);
     void (*scale)(const float *x, int n, float factor, float *out);
     /* a . b, a . a, b . b */
     void (*dots)(const float *a, const float *b, int n, float *out);
@@ -120,6 +123,9 @@ extern const loops loops_baseline;
 #ifdef WITH_AVX2
 extern const loops loops_avx2;
 #endif
+
+/* Whether all squares of a block stayed in float32's range. */
+static inline int is_ordinary(const block_sums *s) { return is_finite((float)s->sumsq); }
 
 /* Largest magnitude of a block. */
 static inline float biggest(const block_sums *s) { return s->max > -s->min ? s->max : -s->min; }

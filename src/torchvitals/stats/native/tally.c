@@ -36,7 +36,7 @@ static int top_code(const block_sums *s) {
     const float top = biggest(s);
     uint32_t bits;
     memcpy(&bits, &top, 4);
-    return is_finite(s->sumsq) ? (int)(bits >> 22) & (CODES / 2 - 1) : CODES / 2 - 1;
+    return is_ordinary(s) ? (int)(bits >> 22) & (CODES / 2 - 1) : CODES / 2 - 1;
 }
 
 void tally_block(const loops *loop, const block_sums *s, const float *x, int n, runs r,
