@@ -1,5 +1,6 @@
 """Two ranks under torchrun."""
 
+import gc
 import os
 
 import torch
@@ -22,4 +23,7 @@ for _ in range(80):
     if rank == 0:
         print("loss", loss.item().hex(), flush=True)
 assert os.environ.get("PYTHONPATH", "").find("injected") < 0
+# What DDP holds of the group must not be the last of it: the group's threads would be ended late.
+del model, optimizer, loss
+gc.collect()
 dist.destroy_process_group()
