@@ -65,8 +65,10 @@ def quiet(page: Page) -> None:
 def test_every_view_is_drawn(page: Page) -> None:
     for view in VIEWS:
         page.get_by_role("link", name=view).first.click()
+        expect(page).to_have_url(re.compile(f"#/{view.lower()}"))
         quiet(page)
-        assert page.locator("canvas, .profile svg").count() > 0, view
+        # The view before may have been what was quiet.
+        expect(page.locator("canvas, .profile svg").first).to_be_attached()
     assert page.get_by_role("link", name="Runs").count() == 0
 
 
@@ -115,6 +117,7 @@ def test_numbers_are_those_of_the_run(folder: Path, page: Page) -> None:
         assert "matrix/update/ratio" in answers(history)
     page.get_by_role("link", name="Overview").click()
     loss = page.locator(".facts dd").first
+    expect(loss).not_to_have_text("–")  # a dash stands there until the series is read
     assert float(loss.inner_text()) == pytest.approx(float(values[-1]), rel=1e-3)
 
 
