@@ -12,16 +12,24 @@ How the figures are made
   paired differences: slow drift of the machine cancels.
 - A turn begins with untimed steps of the monitored copy until a second and a half is over: opening
   a run and writing down the names of thousands of series is done once, not in a step.
-- Each segment begins with untimed steps, so that background work of the last monitored step
-  (a writer thread) falls on a monitored step or on none, never on the bare copy's account.
+- Each segment begins with untimed steps.
+- Our writer's thread works about once a second, be it in a bare segment or a watched one. So its
+  CPU time is taken out of the segments it falls into, and what it takes a step over five seconds of
+  watched steps in a row, at the end of a turn, is added: so it is in a run, where no step is bare.
+  A millisecond of it counts as 1.2: it has the training's other thread wait (docs/decisions/0009).
+  What peers do beside the training is not known, and stays where it falls.
 - A monitor with every=10 is timed in groups of 10 steps: any 10 in a row hold exactly one measured.
+  Its sample is made of single steps: the measured ones, and the median of the others, beside the
+  median of the bare ones. Sums of ten steps would bury the one that counts in the others' noise.
 - "nothing" is a variant that does nothing: what it shows is the error of the method on this machine
   at this moment. Differences of that size mean nothing.
 - The 95 % interval is a bootstrap of the median. A limit inside it is "unclear", not passed.
 - "measured" is the share of the steps due that the run's file holds, for the kind of tensor that
   has fewest. A monitor may skip a step when its writer is behind, and it switches a failing probe
   off: both make it look cheap. Below 99 % no limit counts as kept, and failing probes raise here.
-- "everything" is gradients, parameters, exact updates, activations and sampled histograms; the
+- "everything" is gradients, parameters, exact updates, activations and sampled histograms, with
+  outputs read whole at every tenth step and in part between, as `watch()` does it (docs/decisions/
+  0018); "outputs whole" reads them whole, and counts their histograms, at every step; the
   optimizer's moments, inputs, clocks, the machine's sampler and the diagnosis beside the training
   are off there, and on in "defaults".
 - "CPU ms" is the CPU time of this process, all threads, that a step adds: background threads of a
@@ -40,8 +48,10 @@ import os
 import platform
 import random
 import re
+import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -59,6 +69,7 @@ NOTHING = "nothing"
 EVERYTHING = "torchvitals: everything, every step"
 EVERY_10 = "torchvitals: everything, every 10th step"
 TORCH_BACKEND = "torchvitals: everything, every step, torch operators"
+WHOLE = "torchvitals: everything, every step, outputs whole"
 DEFAULTS = "torchvitals: defaults"
 
 PERCENT_LIMITS: dict[str, dict[str, float]] = {
@@ -79,6 +90,9 @@ ALL_MEASURED = 0.99
 DEFAULT_EVERY = 10
 """watch()'s own default for `every`."""
 
+BACKGROUND = 1.2
+"""What a second of the writer's thread costs the training."""
+
 BUSY = 1.0
 """Load average at the start above which a warning is printed."""
 
@@ -86,6 +100,10 @@ WARM_UP = 2
 """Untimed steps after attaching, at least."""
 OPENING_S = 1.5
 """So long go on at least the untimed steps of the copy that was attached to."""
+
+
+BESIDE_S = 5.0
+"""So long are watched steps taken in a row to see what is done beside them, and for two rows."""
 
 
 class Torchvitals(Observer):
@@ -117,10 +135,23 @@ class Torchvitals(Observer):
         self._steps += 1
 
     @property
+    def looked(self) -> bool:
+        """Whether the last step was a measured one."""
+        return self._steps % int(self._options.get("every", DEFAULT_EVERY)) == 0
+
+    @property
     def own_s(self) -> float:
         """Seconds spent so far inside the monitor's own calls; NaN where it does not say."""
         value = getattr(self._monitor, "overhead_s", math.nan)
         return float(value) if isinstance(value, int | float) else math.nan
+
+    @property
+    def background_s(self) -> float:
+        """CPU seconds of the writer's thread so far."""
+        for thread in threading.enumerate():
+            if thread.name == "torchvitals" and thread.ident is not None:
+                return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+        return 0.0
 
     def close(self) -> None:
         """Close the monitor, count what it kept, drop the run."""
@@ -171,6 +202,7 @@ def variants() -> list[Variant]:
             every=10,
             weight=2,
         ),
+        Variant(WHOLE, lambda: Torchvitals(**everything, every=1, exact_every=1, backend="native")),
         Variant(DEFAULTS, Torchvitals, every=10, weight=2),
         Variant(
             TORCH_BACKEND, lambda: Torchvitals(**everything, every=1, backend="torch"), slow=True
@@ -189,6 +221,8 @@ class Samples:
     cpu_s: list[float] = field(default_factory=list)
     """CPU time of the watched segment less that of the bare one."""
     own_s: list[float] = field(default_factory=list)
+    background_s: list[float] = field(default_factory=list)
+    """What the writer's thread costs; in `watched_s` already."""
     measured: list[float] = field(default_factory=list)
     """Share of the steps due that were kept, one entry a turn."""
     missing: str = ""
@@ -207,6 +241,7 @@ class Result:
     added_percent: float = math.nan
     interval_percent: tuple[float, float] = (math.nan, math.nan)
     own_ms: float = math.nan
+    background_ms: float = math.nan
     cpu_ms: float = math.nan
     measured: float = math.nan
     of_peer: float = math.nan
@@ -221,15 +256,53 @@ def own_seconds(training: Training) -> float:
     return float(getattr(training.observer, "own_s", math.nan))
 
 
-def segment(training: Training, steps: int, settle: int) -> tuple[float, float, float]:
-    """Run `settle` untimed steps, then `steps`: wall, CPU and the monitor's own seconds a step."""
+def background_seconds(observer: Observer) -> float:
+    """What was done so far beside the training, where that is known."""
+    return float(getattr(observer, "background_s", 0.0))
+
+
+@dataclass(slots=True)
+class Segment:
+    """Timed steps in a row. Seconds a step, but for the single ones."""
+
+    steps: list[float]
+    looked: list[bool]
+    """Which of them the observer measured, as far as it says so."""
+    wall: float
+    """Without what the observer does beside the training."""
+    cpu: float
+    own: float
+    """In the monitor's own calls."""
+
+
+def segment(training: Training, observer: Observer, steps: int, settle: int) -> Segment:
+    """Run `settle` untimed steps, then `steps`."""
     for _ in range(settle):
         training.step()
-    own, cpu, begin = own_seconds(training), time.process_time(), time.perf_counter()
+    own, beside = own_seconds(training), background_seconds(observer)
+    cpu, took, looked = time.process_time(), [], []
     for _ in range(steps):
+        begin = time.perf_counter()
         training.step()
-    end, cpu_end = time.perf_counter(), time.process_time()
-    return (end - begin) / steps, (cpu_end - cpu) / steps, (own_seconds(training) - own) / steps
+        took.append(time.perf_counter() - begin)
+        looked.append(bool(getattr(training.observer, "looked", True)))
+    cpu = time.process_time() - cpu
+    wall = sum(took) - BACKGROUND * (background_seconds(observer) - beside)
+    own = own_seconds(training) - own
+    return Segment(took, looked, wall / steps, cpu / steps, own / steps)
+
+
+def compared(bare: Segment, watched: Segment) -> tuple[float, float]:
+    """Seconds of a bare step, and of a watched one."""
+    if all(watched.looked):
+        return bare.wall, watched.wall
+    usual = statistics.median(bare.steps)
+    measured = [took for took, looked in zip(watched.steps, watched.looked, strict=True) if looked]
+    others = statistics.median(
+        took for took, looked in zip(watched.steps, watched.looked, strict=True) if not looked
+    )
+    rest = len(watched.steps) - len(measured)
+    return usual, (sum(measured) + rest * others) / len(watched.steps)
 
 
 def warm_up(training: Training, seconds: float = 0.0) -> None:
@@ -238,6 +311,17 @@ def warm_up(training: Training, seconds: float = 0.0) -> None:
     while done < WARM_UP or time.perf_counter() - begun < seconds:
         training.step()
         done += 1
+
+
+def beside_a_step(training: Training, observer: Observer, every: int) -> float:
+    """Seconds of what is done beside each of many watched steps in a row."""
+    if not hasattr(observer, "background_s"):
+        return 0.0
+    begun, before, done = time.perf_counter(), background_seconds(observer), 0
+    while done < 2 * every or done % every or time.perf_counter() - begun < BESIDE_S:
+        training.step()
+        done += 1
+    return (background_seconds(observer) - before) / done
 
 
 def turn(
@@ -262,11 +346,15 @@ def turn(
             taken = {}
             for which in dice.sample(["bare", "watched"], 2):
                 training = watched if which == "watched" else bare
-                taken[which] = segment(training, steps, settle)
-            samples.bare_s.append(taken["bare"][0])
-            samples.watched_s.append(taken["watched"][0])
-            samples.cpu_s.append(taken["watched"][1] - taken["bare"][1])
-            samples.own_s.append(taken["watched"][2])
+                taken[which] = segment(training, observer, steps, settle)
+            without, watching = compared(taken["bare"], taken["watched"])
+            samples.bare_s.append(without)
+            samples.watched_s.append(watching)
+            samples.cpu_s.append(taken["watched"].cpu - taken["bare"].cpu)
+            samples.own_s.append(taken["watched"].own)
+        cost = BACKGROUND * beside_a_step(watched, observer, variant.every)
+        samples.watched_s[-pairs:] = [wall + cost for wall in samples.watched_s[-pairs:]]
+        samples.background_s += [cost] * pairs
     finally:
         watched.release()
     samples.measured.append(float(getattr(observer, "measured", math.nan)))
@@ -335,6 +423,8 @@ def summarise(name: str, samples: Samples) -> Result:
     result.added_percent = 100 * float(np.median(added)) / base
     result.interval_percent = (100 * float(low) / base, 100 * float(high) / base)
     result.own_ms = 1e3 * float(np.median(samples.own_s))
+    if samples.background_s:
+        result.background_ms = 1e3 * float(np.mean(samples.background_s))
     result.cpu_ms = 1e3 * float(np.median(samples.cpu_s))
     result.measured = float(np.mean(samples.measured)) if samples.measured else math.nan
     return result
@@ -385,6 +475,7 @@ HEADER = (
     "added %",
     "95 % interval",
     "own calls ms",
+    "beside ms",
     "CPU ms",
     "measured %",
     "× t-m-m",
@@ -396,7 +487,7 @@ HEADER = (
 def cells(result: Result) -> tuple[str, ...]:
     """One line of the table."""
     if result.missing:
-        return (result.variant, result.missing, *[""] * 6, *limits_of(result))
+        return (result.variant, result.missing, *[""] * 7, *limits_of(result))
     low, high = result.iqr_ms
     return (
         result.variant,
@@ -404,6 +495,7 @@ def cells(result: Result) -> tuple[str, ...]:
         number(result.added_percent),
         f"{number(result.interval_percent[0])}…{number(result.interval_percent[1])}",
         number(result.own_ms),
+        number(result.background_ms),
         number(result.cpu_ms),
         number(100 * result.measured, 0),
         number(result.of_peer, 3),

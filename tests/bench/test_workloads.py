@@ -11,7 +11,17 @@ from torch import nn
 
 import overhead
 from kernel import ENOUGH, judge, ratio
-from overhead import EVERY_10, EVERYTHING, Result, Samples, Variant, summarise, verdict
+from overhead import (
+    EVERY_10,
+    EVERYTHING,
+    Result,
+    Samples,
+    Segment,
+    Variant,
+    compared,
+    summarise,
+    verdict,
+)
 from peers import TMM_FULL, NotInstalled, need
 from workloads import WORKLOADS, Observer, Training, Workload, labelled, shapes, size
 
@@ -201,6 +211,86 @@ def test_without_the_peer_its_limit_is_not_measured() -> None:
     results = {EVERYTHING: Result(EVERYTHING, 8, 500.0, 10.0, (9, 11), 2.0, (1.8, 2.2))}
     overhead.judge("W1", results)
     assert results[EVERYTHING].verdicts == ["pass", "not measured"]
+
+
+class Writer(Observer):
+    """Has a thread that works now and then, in any step: 3 ms for each one it watched."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.background_s = 0.0
+        self.clock = clock
+        self.due = 0
+
+    def after_step(self, _loss: torch.Tensor) -> None:
+        self.due += 1
+
+    def work(self) -> None:
+        """Hold up the step under way, if there is enough to do."""
+        if self.due < 7:
+            return
+        took, self.due = 0.003 * self.due, 0
+        self.background_s += took
+        self.clock.now += overhead.BACKGROUND * took
+
+
+class Clock:
+    """Steps take 0.1 s, watched ones 0.11."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    process_time = perf_counter
+
+
+class Clocked(Training):
+    """A training that takes its time from the clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(nn.Linear(1, 1), [(torch.zeros(1, 1), torch.zeros(1, 1))], nn.MSELoss())
+        self.clock = clock
+        self.beside: Writer | None = None
+
+    def step(self) -> torch.Tensor:
+        self.clock.now += 0.11 if type(self.observer) is Writer else 0.1
+        if self.beside is not None:
+            self.beside.work()
+        self.observer.after_step(torch.zeros(()))
+        return torch.zeros(())
+
+
+def test_what_a_writer_does_counts_wherever_it_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(overhead, "time", clock)
+    bare, watched = Clocked(clock), Clocked(clock)
+    writer = Writer(clock)
+    bare.beside = watched.beside = writer
+    samples = Samples()
+    variant = Variant("writes", lambda: writer)
+    overhead.turn(
+        variant, bare, watched, samples, steps=4, pairs=6, settle=1, dice=random.Random(0)
+    )
+    added = [w - b for w, b in zip(samples.watched_s, samples.bare_s, strict=True)]
+    # 10 ms in the step, and 1.2 times the 3 ms beside it.
+    want = 0.010 + overhead.BACKGROUND * 0.003
+    assert added == pytest.approx([want] * 6, rel=0.1)
+    assert samples.background_s == pytest.approx([overhead.BACKGROUND * 0.003] * 6, rel=0.2)
+
+
+def test_a_measured_step_is_compared_with_the_usual_ones() -> None:
+    def of(steps: list[float], looked: list[bool]) -> Segment:
+        return Segment(steps, looked, sum(steps) / len(steps), 0.0, 0.0)
+
+    bare = of([1.0, 1.0, 5.0, 1.0], [True] * 4)
+    # One step of five that has nothing to do with it, in either.
+    watched = of([1.1, 7.0, 1.1, 1.1, 2.0], [False, False, False, False, True])
+    without, watching = compared(bare, watched)
+    assert without == 1.0
+    assert watching == pytest.approx((4 * 1.1 + 2.0) / 5)
+    # Where every step is measured it is the mean that counts.
+    assert compared(bare, of([3.0, 2.0], [True, True])) == (2.0, 2.5)
 
 
 def test_preempted_rounds_are_left_out_and_too_few_give_no_verdict() -> None:
