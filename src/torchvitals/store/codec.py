@@ -31,8 +31,8 @@ Ints: TypeAlias = NDArray[np.int64]
 Times: TypeAlias = NDArray[np.float64]
 Bytes: TypeAlias = NDArray[np.uint8]
 
-LEVEL: Final = 1
-"""Of zstd. Level 3 saves another hundredth and takes a third longer."""
+LEVEL: Final = -1
+"""Of zstd: a quarter faster than level 1, which saves a fortieth of the bytes."""
 
 MISSING_COUNT: Final = 0xFFFF_FFFF
 """In the first bin: this site's histogram was not taken at this step."""
