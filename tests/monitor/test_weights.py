@@ -52,7 +52,7 @@ def test_stable_rank(tmp_path, dtype):
         model[2].weight.copy_(torch.outer(torch.randn(8), torch.randn(64)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1) as monitor:
-        train(model, optimizer, [x.to(dtype) for x in batches(20)])
+        train(model, optimizer, [x.to(dtype) for x in batches(40)])
         for name in ("0.weight", "2.weight"):
             got = monitor.history.series(f"parameter/{name}/stable_rank")
             want = exact_rank(model.get_parameter(name).float())
@@ -75,7 +75,23 @@ def test_matrices_take_turns(tmp_path, monkeypatch, period, again):
     assert found == [list(range(first, 24, again)) for first in (1, 3, 5, 7, 9)]
 
 
+@pytest.mark.parametrize(
+    ("every", "first", "second"), [(1, 1, 21), (10, 1, 20), (7, 1, 21), (40, 1, 40)]
+)
+def test_turns_are_counted_in_steps(tmp_path, every, first, second):
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=every) as monitor:
+        train(model, optimizer, batches(45))
+        found = [
+            monitor.history.series(f"parameter/{layer}.weight/stable_rank").steps.tolist()
+            for layer in (0, 1)
+        ]
+    assert found == [[first], [second]]
+
+
 def test_a_collapse_is_found_though_matrices_take_turns(tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "SPACING", 4)
     monkeypatch.setattr(weights, "PERIOD", 12)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torchvitals.record import UnsupportedTensor
 from torchvitals.stats import sums
 from torchvitals.stats.backend import Activity, Bins, choose_backend
-from torchvitals.stats.native.library import kernel
+from torchvitals.stats.native.library import kernel, simd
 from torchvitals.stats.sums import MAX, MIN, SUM, SUMSQ
 
 from .reference import reference_bins, reference_sample, reference_sums
@@ -17,15 +17,15 @@ from .reference import reference_bins, reference_sample, reference_sums
 COUNTS = [0, 5, 6, 7, 8]
 
 
-@pytest.fixture(params=["native-avx2", "native-baseline", "torch", "triton"])
+@pytest.fixture(params=["native-avx512", "native-avx2", "native-baseline", "torch", "triton"])
 def backend(request):
     name, _, loops = request.param.partition("-")
-    chosen = choose_backend(name)
+    chosen, before = choose_backend(name), simd()
     if loops and not kernel().torchvitals_use(loops.encode()):
         pytest.skip(f"this machine has no {loops}")
     yield chosen
     if loops:
-        kernel().torchvitals_use(b"avx2")
+        kernel().torchvitals_use(before.encode())
 
 
 def at_most(backend, size):

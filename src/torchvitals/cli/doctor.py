@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SECONDS = 2.0
-LEVELS = ("baseline", "avx2")
+LEVELS = ("baseline", "avx2", "avx512")
 
 EPILOG = """\b
 Examples:

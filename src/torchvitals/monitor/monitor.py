@@ -316,6 +316,9 @@ class Monitor(Stepwise):
             self._pace.switch(active=self._active)
         if self._metrics:
             self._switch_metrics()
+        if self._active and self._probes.activations is not None:
+            step = self._steps.current
+            self._probes.activations.begin(step, exact=self._steps.exact(step))
         for seer in self._probes.seers:
             if self._active and self._wall.up(seer.name):
                 seer.open()

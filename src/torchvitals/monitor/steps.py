@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from torchvitals.record import ConfigError
 
+EXACT_EVERY = 10
+"""Between two steps whose outputs are read whole, as far as they are monitored."""
+
 
 class Steps:
-    """Counts steps and decides which are monitored: the first one, and every `every`-th."""
+    """Counts steps and decides which are monitored: the first one, and every `every`-th.
 
-    def __init__(self, every: int, num_optimizers: int, last: int = 0) -> None:
-        if isinstance(every, bool) or not isinstance(every, int):
-            raise ConfigError(f"every must be a whole number of steps, got {every!r}")
-        if every < 1:
-            raise ConfigError(
-                f"every must be at least 1, got {every}; use every=1 to measure each step"
-            )
+    Of these, one in `exact_every` steps is exact.
+    """
+
+    def __init__(
+        self, every: int, num_optimizers: int, last: int = 0, *, exact_every: int = EXACT_EVERY
+    ) -> None:
+        _check("every", every, "measure each step")
+        _check("exact_every", exact_every, "read outputs whole each time")
         self._every = every
+        self._exact_every = exact_every
         self._num_optimizers = num_optimizers
         self._first = last + 1
         self._extra = last + 1
@@ -49,6 +54,10 @@ class Steps:
         """Whether that step is measured. By its number alone, so that all ranks agree."""
         return step % self._every == 0 or step == self._extra
 
+    def exact(self, step: int) -> bool:
+        """Whether that step, if it is monitored, is the first such one of its `exact_every`."""
+        return step % self._exact_every < self._every or step == self._extra
+
     def again(self, optimizer: int) -> bool:
         """Whether this optimizer has stepped in the current step already."""
         return optimizer in self._stepped
@@ -63,3 +72,10 @@ class Steps:
         self._stepped.clear()
         self.current += 1
         return self.current
+
+
+def _check(name: str, steps: int, one: str) -> None:
+    if isinstance(steps, bool) or not isinstance(steps, int):
+        raise ConfigError(f"{name} must be a whole number of steps, got {steps!r}")
+    if steps < 1:
+        raise ConfigError(f"{name} must be at least 1, got {steps}; use {name}=1 to {one}")

@@ -26,7 +26,7 @@ from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
 from torchvitals.monitor.reference import copy_of
 from torchvitals.monitor.run_path import default_path
-from torchvitals.monitor.steps import Steps
+from torchvitals.monitor.steps import EXACT_EVERY, Steps
 from torchvitals.probes.activations import Activations
 from torchvitals.probes.attention import Attention
 from torchvitals.probes.compiled import is_compiled
@@ -72,6 +72,7 @@ def watch(
     *,
     run: str | Path | None = None,
     every: int = 10,
+    exact_every: int = EXACT_EVERY,
     include: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] | None = None,
     activations: bool | str = True,
@@ -119,6 +120,10 @@ def watch(
         optimizer: one or several; without any, end each step with `monitor.step()`.
         run: the run's folder; by default ``runs/<date>-<name of the model>``.
         every: measure the first step and every that-many-th one.
+        exact_every: so many steps apart the outputs of layers are read whole. In monitored steps
+            between, two cache lines in 34 of each large one are read; its largest and smallest
+            value and its NaN and Inf counts are then left out, unless some of these are seen.
+            With `every` at least as large, all are exact; 1 reads them whole each time.
         include, exclude: regular expressions on the names of parameters and modules.
         activations: of all layers (modules without children), of none, or of the modules whose
             names match this regular expression.
@@ -180,14 +185,15 @@ def watch(
     chosen_backend = choose_backend(backend)
     tree = Tree(models)
     selection = Selection(include, exclude)
-    Steps(every, len(optimizers))  # a wrong `every` speaks up before a folder is made
+    # What is wrong with these speaks up before a folder is made.
+    Steps(every, len(optimizers), exact_every=exact_every)
     _check_weights(tree)
     _check_optimizers(tree, optimizers)
     guarding = _guard(guard, optimizers)
 
     settings = {
-        "every": every, "activations": activations, "attention": attention,
-        "inputs": inputs, "gradients": gradients,
+        "every": every, "exact_every": exact_every, "activations": activations,
+        "attention": attention, "inputs": inputs, "gradients": gradients,
         "parameters": parameters, "updates": updates, "optimizer_state": optimizer_state,
         "histograms": histograms, "sample_size": sample_size, "backend": chosen_backend.name,
         "total_steps": total_steps, "clocks": clocks, "machine": machine,
@@ -267,7 +273,7 @@ def watch(
             else None,
             criterion=criterion,
             wiring=Wiring(tree, trainable, optimizers) if gradients and trainable else None,
-            weights=Weights(tree, trainable) if parameters and trainable else None,
+            weights=Weights(tree, trainable, every) if parameters and trainable else None,
             scaler=Scaler() if optimizers else None,
         )
 
@@ -280,7 +286,7 @@ def watch(
         writer=writer,
         optimizers=optimizers,
         backend=chosen_backend,
-        steps=Steps(every, len(optimizers), last),
+        steps=Steps(every, len(optimizers), last, exact_every=exact_every),
         num_parameters=len(tree.parameters),
         make_probes=make_probes,
         models=list(models.values()),

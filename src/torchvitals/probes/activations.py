@@ -10,12 +10,16 @@ there is nothing to call, and copies of the model carry no trace of us.
     activation/<module>/dormant_frac      share of units with ≤ 2.5 % of the layer's mean magnitude
 
 A module that returns several tensors has sites ``name:out[0]``, ``name:out[key]``.
+
+In steps that are not exact only a part of each large output is read. What a part can't tell, the
+ends, how many elements are not finite and the histogram, is left out then; where it does show NaN
+or Inf, the outputs that wait with it are read whole after all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -44,11 +48,18 @@ from torchvitals.probes.probe import (
 )
 from torchvitals.probes.taps import Taps
 from torchvitals.probes.tree import ModuleSite
-from torchvitals.probes.units import UnitCounters, UnitSnapshot, activity_floor, bounded_ends
-from torchvitals.probes.waiting import Site, Waiting
+from torchvitals.probes.units import (
+    PARTLY_ROWS,
+    ROWS,
+    UnitCounters,
+    UnitSnapshot,
+    activity_floor,
+    bounded_ends,
+)
+from torchvitals.probes.waiting import ELEMENTS, PARTLY_ELEMENTS, Site, Waiting
 from torchvitals.record import MISSING, Key
 from torchvitals.stats import sums as s
-from torchvitals.stats.backend import Activity, Backend, Measured
+from torchvitals.stats.backend import PART_FROM, PART_STRIDE, Backend, Measured
 from torchvitals.stats.shards import local
 
 if TYPE_CHECKING:
@@ -69,9 +80,31 @@ MAX_COMPANIES = 256
 
 UNBOUNDED = (-np.inf, np.inf)
 
+UNTOLD = [COLUMNS.index(stat) for stat in ("min", "max", "num_nan", "num_posinf", "num_neginf")]
+"""Columns that a part of an output does not tell."""
+NON_FINITE = UNTOLD[2:]
+
 _current_graph_task_id = torch._C._current_graph_task_id
 _transformed = torch._C._functorch.peek_interpreter_stack
 _shape = attrgetter("shape")
+
+
+class Units:
+    """The unit counters of outputs, with at most so many rows looked at in each."""
+
+    def __init__(
+        self,
+        sites: Sequence[Site],
+        tensors: Sequence[Tensor],
+        units: UnitCounters,
+        most: Sequence[int],
+    ) -> None:
+        found = [
+            None if site.floor is None else units.of(site.line, tensor, site.floor, site.name, rows)
+            for site, tensor, rows in zip(sites, tensors, most, strict=True)
+        ]
+        self.activity = None if all(site.floor is None for site in sites) else found
+        self.looks = units.looks_at(a for a in found if a is not None)
 
 
 class Company:
@@ -89,15 +122,13 @@ class Company:
         self.layout = backend.layout(tensors)
         self.lines = [site.line for site in sites]
         self.ends: NDArray[np.float32] | None = None
-        self.activity: list[Activity | None] | None = None
         if any(site.ends[0] > -np.inf for site in sites):
             self.ends = np.array([site.ends for site in sites], dtype=np.float32)
-        if any(site.floor is not None for site in sites):
-            self.activity = [
-                None if site.floor is None else units.of(site.line, tensor, site.floor, site.name)
-                for site, tensor in zip(sites, tensors, strict=True)
-            ]
-        self.looks = units.looks_at(a for a in self.activity or () if a is not None)
+        large = [tensor.numel() >= PART_FROM for tensor in tensors]
+        self.large = [line for line, is_large in zip(self.lines, large, strict=True) if is_large]
+        """Lines of outputs of which a part can be read."""
+        self.whole = Units(sites, tensors, units, [ROWS] * len(large))
+        self.partly = Units(sites, tensors, units, [PARTLY_ROWS if one else ROWS for one in large])
 
     def fits(self, sites: list[Site], tensors: tuple[Tensor, ...]) -> bool:
         """Whether it was prepared for these outputs."""
@@ -118,6 +149,8 @@ class ActivationRaw:
     num_sites: int
     lost: list[int]
     """Lines whose tensor was overwritten while it waited."""
+    partly: list[int] = field(default_factory=list)
+    """Lines of outputs of which a part was read."""
 
 
 class Activations:
@@ -171,6 +204,9 @@ class Activations:
         self._parts: list[tuple[list[int], Measured]] = []
         self._lost: list[int] = []
         self._spent = 0.0
+        self._phase: int | None = None
+        self._stride = stride
+        self._partly: list[int] = []
         self._window: Window | None = None
         self._looking = False
         self._looks = True
@@ -178,6 +214,12 @@ class Activations:
             from torchvitals.probes.in_graph import Window
 
             self._window = Window(self._modules, self._seen_in_graph, eval_mode=eval_mode)
+
+    def begin(self, step: int, *, exact: bool) -> None:
+        """A step to be measured begins. Full histograms need whole outputs."""
+        partly = not exact and self._stride != 1
+        self._phase = step % PART_STRIDE if partly else None
+        self._waiting.room = PARTLY_ELEMENTS if partly else ELEMENTS
 
     def open(self) -> None:
         """Start seeing outputs."""
@@ -321,15 +363,23 @@ class Activations:
 
     def _measure(self, sites: list[Site], tensors: tuple[Tensor, ...]) -> None:
         company = self._company(sites, tensors)
-        self._units.look(company.looks)
+        partly = self._phase is not None and bool(company.large)
+        units = company.partly if partly else company.whole
+        self._units.look(units.looks)
         measured = self._backend.measure(
             tensors,
-            bins=self._bins.of(company.lines),
+            bins=None if partly else self._bins.of(company.lines),
             ends=company.ends,
-            activity=company.activity,
+            activity=units.activity,
             layout=company.layout,
             thin=self._plain,
+            phase=self._phase if partly else None,
         )
+        if partly:
+            if measured.finite is False:
+                measured = self._backend.measure(tensors, ends=company.ends)
+            else:
+                self._partly += company.large
         self._parts.append((company.lines, measured))
 
     def _company(self, sites: list[Site], tensors: tuple[Tensor, ...]) -> Company:
@@ -361,8 +411,9 @@ class Activations:
                 self._waiting.settle(site)
         self._trial.clear()
         self._on_trial = 0
-        raw = ActivationRaw(self._parts, self._units.snapshot(), len(self._sites), self._lost)
-        self._parts, self._lost = [], []
+        units = self._units.snapshot()
+        raw = ActivationRaw(self._parts, units, len(self._sites), self._lost, self._partly)
+        self._parts, self._lost, self._partly = [], [], []
         self._turn = 0
         return raw
 
@@ -418,6 +469,7 @@ class Activations:
             if raw.units is not None:
                 lines_seen, shares = raw.units.shares()
                 row[lines_seen, -2:] = np.where(np.isnan(shares), MISSING, to_float32(shares)).T
+        leave_out(table, [raw.partly for raw in raws])
         table[:, first.lost] = MISSING
         wanted = np.flatnonzero(self._mask[: first.num_sites])
         return table.reshape(len(raws), -1).take(wanted, axis=1)
@@ -439,6 +491,22 @@ class Activations:
 def is_signal(tensor: Tensor) -> bool:
     """Whether a tensor holds values worth statistics: indices and masks do not."""
     return not tensor.is_meta and (tensor.is_floating_point() or tensor.is_complex())
+
+
+def leave_out(table: NDArray[np.float32], partly: Sequence[list[int]]) -> None:
+    """Drop what a part of these outputs does not tell; what it shows of NaN and Inf stays.
+
+    `partly`: the lines of each step. They are the same in almost all steps.
+    """
+    todo = {tuple(lines) for lines in partly if lines}
+    for lines in todo:
+        steps = np.flatnonzero([tuple(mine) == lines for mine in partly])
+        where = np.ix_(steps, np.unique(lines))
+        part = table[where]
+        clean = ~(part[..., NON_FINITE] > 0).any(axis=-1)
+        for column in UNTOLD:
+            part[..., column][clean] = MISSING
+        table[where] = part
 
 
 def merged(

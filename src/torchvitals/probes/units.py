@@ -7,28 +7,31 @@ most 2.5 % of the mean over the layer's units. Two counters a unit, over a windo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn, zeros
+from torch import Tensor, device, nn
 from torch import cat as torch_cat
-from torch import float32 as torch_float32
-from torch import int32 as torch_int32
-from torch import stack as torch_stack
 
+from torchvitals.probes.tray import Layer, Tray
 from torchvitals.stats.backend import Activity
 
 ROWS = 64
 """Rows of a batch looked at."""
+PARTLY_ROWS = 16
+"""The same where only a part of an output is read."""
 WINDOW = 32
 """Monitored steps after which the older half of the counts is dropped."""
 MIN_STEPS = 8
 """Dead units are counted once in that many monitored steps."""
 MIN_ROWS = 256
 """Rows that must have been seen before a unit can be called dead."""
+FIRST_TRAY = 4096
+"""Units whose counters find a place in the first tray."""
 DEAD_SHARE = 0.01
 DORMANT_SHARE = 0.025
 """Of the layer's mean |h| (Sokar et al. 2023, arXiv 2302.12902)."""
@@ -107,7 +110,10 @@ class UnitCounters:
 
     def __init__(self) -> None:
         self._layers: dict[int, Layer] = {}
+        self._trays: dict[device, list[Tray]] = {}
         self._names: dict[int, str] = {}
+        self._starts = self._lines = np.zeros(0, dtype=np.intp)
+        """Of the layers in the order of their trays."""
         self._steps = 0
         self._kept: dict[str, dict[str, Any]] = {}
         """Counters of a checkpoint, for layers that were not seen yet."""
@@ -128,25 +134,36 @@ class UnitCounters:
         for line, layer in self._layers.items():
             layer.restore(self._kept.pop(self._names[line], None))
 
-    def of(self, line: int, tensor: Tensor, floor: float, name: str) -> Activity | None:
-        """What to count in a tensor of this shape; None where it has no units, or other ones."""
+    def of(
+        self, line: int, tensor: Tensor, floor: float, name: str, most: int = ROWS
+    ) -> Activity | None:
+        """What to count in a tensor of this shape; None where it has no units, or other ones.
+
+        About `most` of its rows are looked at.
+        """
         if tensor.dim() == 0 or tensor.numel() == 0:
             return None
         units, inner = shape_of_units(tensor)
         layer = self._layers.get(line)
         if layer is None:
-            counts = zeros(units, dtype=torch_int32, device=tensor.device)
-            totals = zeros(units, dtype=torch_float32, device=tensor.device)
-            layer = self._layers[line] = Layer(line, counts, counts.clone(), totals, totals.clone())
+            layer = self._layers[line] = self._tray(tensor.device, units).layer(line, units)
             self._names[line] = name
             layer.restore(self._kept.pop(name, None))
         if len(layer.counts) != units or layer.counts.device != tensor.device:
             return None
         rows = tensor.numel() // units
-        step = max(1, rows // ROWS) | 1  # odd: walks through all positions of an image
+        step = max(1, rows // most) | 1  # odd: walks through all positions of an image
         return Activity(
             units, inner, step, floor, layer.counts, line, -(-rows // step), layer.totals
         )
+
+    def _tray(self, device: device, units: int) -> Tray:
+        """One with room for so many more; each is twice as large as the one before."""
+        trays = self._trays.setdefault(device, [])
+        if not trays or trays[-1].room < units:
+            size = 2 * trays[-1].size if trays else FIRST_TRAY
+            trays.append(Tray(device, max(size, units)))
+        return trays[-1]
 
     def looks_at(self, activities: Iterable[Activity]) -> Looks:
         """The layers, and how many of their rows are looked at each time."""
@@ -174,27 +191,32 @@ class UnitCounters:
         if not due and self._steps < WINDOW:
             return None
         self._add_rows()
-        layers = list(self._layers.values())
-        device = layers[0].counts.device
+        trays = list(chain(*self._trays.values()))
         out = None
         if due:
-            now = torch_cat([layer.counts.to(device) for layer in layers])
-            now += torch_cat([layer.before.to(device) for layer in layers])
-            totals = torch_cat([layer.totals.to(device) for layer in layers])
-            totals += torch_cat([layer.totals_before.to(device) for layer in layers])
-            sizes = np.array([len(layer.counts) for layer in layers], dtype=np.intp)
+            layers = [layer for tray in trays for layer in tray.layers]
+            if len(layers) != len(self._lines):
+                sizes = [len(layer.counts) for layer in layers]
+                self._starts = np.array([0, *accumulate(sizes[:-1])], dtype=np.intp)
+                self._lines = np.array([layer.line for layer in layers], dtype=np.intp)
             out = UnitSnapshot(
-                counts=now,
-                totals=totals,
-                starts=np.cumsum(sizes) - sizes,
-                lines=np.array([layer.line for layer in layers], dtype=np.intp),
+                counts=joined([tray.counts for tray in trays]),
+                totals=joined([tray.totals for tray in trays]),
+                starts=self._starts,
+                lines=self._lines,
                 rows=np.array([float(layer.rows + layer.rows_before) for layer in layers]),
             )
         if self._steps >= WINDOW:
             self._steps = 0
-            for layer in layers:
-                layer.turn()
+            for tray in trays:
+                tray.turn()
         return out
+
+
+def joined(windows: Sequence[Tensor]) -> Tensor:
+    """Both windows together, of all trays, on the first one's device."""
+    sums = [both.sum(0, dtype=both.dtype) for both in windows]
+    return sums[0] if len(sums) == 1 else torch_cat([one.to(sums[0].device) for one in sums])
 
 
 @dataclass(slots=True)
@@ -203,47 +225,6 @@ class Looks:
 
     layers: list[tuple[Layer, int]]
     times: int = 0
-
-
-@dataclass(slots=True)
-class Layer:
-    """One layer's counters: of this window and of the one before."""
-
-    line: int
-    counts: Tensor
-    before: Tensor
-    totals: Tensor
-    totals_before: Tensor
-    rows: int = 0
-    rows_before: int = 0
-
-    def state(self) -> dict[str, Any]:
-        """What it has counted."""
-        return {
-            "counts": torch_stack([self.counts, self.before]).cpu(),
-            "totals": torch_stack([self.totals, self.totals_before]).cpu(),
-            "rows": [self.rows, self.rows_before],
-        }
-
-    def restore(self, state: Mapping[str, Any] | None) -> None:
-        """Go on from there; counters of another number of units are of another layer."""
-        if state is None or state["counts"].shape[1] != len(self.counts):
-            return
-        for ours, kept in (
-            ((self.counts, self.before), state["counts"]),
-            ((self.totals, self.totals_before), state["totals"]),
-        ):
-            for mine, theirs in zip(ours, kept, strict=True):
-                mine.copy_(theirs)
-        self.rows, self.rows_before = map(int, state["rows"])
-
-    def turn(self) -> None:
-        """Begin a new window."""
-        self.before.copy_(self.counts)
-        self.counts.zero_()
-        self.totals_before.copy_(self.totals)
-        self.totals.zero_()
-        self.rows_before, self.rows = self.rows, 0
 
 
 def shape_of_units(tensor: Tensor) -> tuple[int, int]:

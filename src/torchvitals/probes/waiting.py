@@ -17,6 +17,9 @@ ELEMENTS = 1 << 21
 """How many outputs, and how many elements in all, may wait: 8 MB, which a third-level cache still
 holds when they are read."""
 
+PARTLY_ELEMENTS = 1 << 24
+"""The same where only a part of each is read, 64 MB: not much of it would be in a cache anyway."""
+
 LIGHT = 1 << 15
 """Outputs of at most this many elements need not be added up: their number is limit enough, 32 MB
 that live a little longer."""
@@ -68,6 +71,7 @@ class Waiting:
         self.versions: list[int] = []
         """Of the tensors when they came."""
         self._elements = 0
+        self.room = ELEMENTS
 
     def settle(self, site: Site) -> None:
         """Let outputs of this site wait from now on."""
@@ -97,7 +101,7 @@ class Waiting:
     @property
     def full(self) -> bool:
         """Whether no more should wait."""
-        return self._elements >= ELEMENTS or len(self.tensors) >= NUMBER
+        return self._elements >= self.room or len(self.tensors) >= NUMBER
 
     def take(self) -> tuple[list[Site], tuple[Tensor, ...], list[Site]]:
         """What waits, and the sites whose output was overwritten after all: that call is lost."""

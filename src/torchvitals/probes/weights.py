@@ -4,8 +4,8 @@
                                          after the first monitored step: units that began alike and
                                          are still alike after a step stay so
     parameter/<parameter>/stable_rank    ‖W‖_F² / σ₁², between 1 and the smaller side, of each
-                                         matrix once in 100 monitored steps, or fewer of many: they
-                                         take turns, one in four steps
+                                         matrix once in 100 steps, or less often of many: they take
+                                         turns, one in 20 steps
 
 σ₁ comes from a few power iterations that begin with a fixed vector and go on from the last one. It
 is never too large, and a few per cent too small where singular values lie close together.
@@ -35,10 +35,10 @@ ELEMENTS = 16
 """Elements of a row that are compared, evenly spaced."""
 MAX_ELEMENTS = 1 << 25
 """Of a matrix whose rank is measured."""
-SPACING = 4
-"""Monitored steps between two matrices, which take turns: one costs some fifty small operators."""
+SPACING = 20
+"""Steps between two matrices, which take turns: one costs some fifty small operators."""
 PERIOD = 100
-"""Monitored steps between two measurements of a matrix, at least."""
+"""Steps between two measurements of a matrix, at least."""
 ITERATIONS = 6
 MORE_ITERATIONS = 3
 """From where the last measurement ended."""
@@ -56,7 +56,7 @@ class WeightsRaw:
 class Weights:
     """Looks at the chosen parameters at the end of a monitored step."""
 
-    def __init__(self, tree: Tree, chosen: Sequence[int]) -> None:
+    def __init__(self, tree: Tree, chosen: Sequence[int], every: int = 1) -> None:
         sites = [tree.parameters[index] for index in chosen]
         self._names = [site.name for site in sites]
         self._tensors: list[Tensor] = [site.parameter for site in sites]
@@ -72,6 +72,9 @@ class Weights:
         ]
         self._directions: dict[int, Tensor] = {}
         self._turn = 0
+        self._spacing = -(-SPACING // every)
+        """Monitored steps from one matrix to the next."""
+        self._period = max(-(-PERIOD // every), self._spacing * len(self._matrices))
         self._sheet = Sheet(
             Key("parameter", self._names[line], stat)
             for lines, stat in ((self._with_rows, "twin_frac"), (self._matrices, "stable_rank"))
@@ -100,7 +103,7 @@ class Weights:
 
     def _whose_turn(self) -> int | None:
         """One after another, from the first step on."""
-        number, rest = divmod(self._turn % max(PERIOD, SPACING * len(self._matrices)), SPACING)
+        number, rest = divmod(self._turn % self._period, self._spacing)
         return None if rest or number >= len(self._matrices) else self._matrices[number]
 
     def _stable_rank(self, line: int) -> Tensor:

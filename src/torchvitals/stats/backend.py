@@ -21,6 +21,12 @@ from torchvitals.record import ConfigError, Counts
 SAMPLE_STRIDE = 7
 """Histogram sample: one group of 32 neighbours in 7, a little more than an eighth."""
 
+PART_STRIDE = 17
+"""Where only a part of a tensor is read: one group of 32 neighbours, two cache lines, in 17."""
+
+PART_FROM = 1 << 16
+"""Tensors of at least this many elements are read in part: of less a part would tell too little."""
+
 SMALL = 4096
 """Tensors up to this many elements always get their full histogram."""
 
@@ -39,6 +45,8 @@ class Measured:
     """The sums of the gradients, where they were asked for."""
     outside: Any = None
     """(n,) elements at or beyond the given ends."""
+    finite: bool | None = None
+    """Whether all values are; None where that is not known at once."""
 
     def host(self) -> Measured:
         """The same with numpy arrays. Waits for the device: never call it while training waits."""
@@ -130,9 +138,12 @@ class Backend(Protocol):
         activity: Sequence[Activity | None] | None = None,
         layout: Any = None,
         thin: bool = False,
+        phase: int | None = None,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to.
 
+        `phase`: of tensors of `PART_FROM` elements and more only a part is read: one group of 32
+        neighbours in `PART_STRIDE`, from this one on. There are no histograms of parts.
         `thin`: only counts, the sum and the sum of squares are asked for; where that is cheaper,
         minima, maxima and zeros are not looked at.
         `layout`: what `layout()` made of a list of the same shapes. `ends`: (low, high) of each

@@ -70,6 +70,7 @@ class ByDevice:
         activity: Sequence[Activity | None] | None = None,
         layout: Any = None,
         thin: bool = False,
+        phase: int | None = None,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to."""
         chosen = self._of(tensors)
@@ -77,7 +78,7 @@ class ByDevice:
             layout = None
         self._settle(tensors, bins)
         return chosen.measure(
-            tensors, bins=bins, ends=ends, activity=activity, layout=layout, thin=thin
+            tensors, bins=bins, ends=ends, activity=activity, layout=layout, thin=thin, phase=phase
         )
 
     def measure_update(

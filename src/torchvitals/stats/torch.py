@@ -17,7 +17,15 @@ from torch import Tensor
 
 from torchvitals.record.bins import MIN_EXPONENT, NUM_BINS, SIDE, ZERO_BIN
 from torchvitals.stats import sums as s
-from torchvitals.stats.backend import SMALL, Activity, Bins, Measured, copy_by_operators
+from torchvitals.stats.backend import (
+    PART_FROM,
+    PART_STRIDE,
+    SMALL,
+    Activity,
+    Bins,
+    Measured,
+    copy_by_operators,
+)
 from torchvitals.stats.readable import readable
 
 GROUP = 32
@@ -51,18 +59,21 @@ class TorchBackend:
         activity: Sequence[Activity | None] | None = None,
         layout: object = None,
         thin: bool = False,
+        phase: int | None = None,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to."""
         with torch.no_grad():
             flat = [readable(tensor) for tensor in tensors]
             vectors, zeros = [x.view(-1) for x, _ in flat], [z for _, z in flat]
+            if phase is not None and not any(zeros):
+                vectors = [part(x, phase) for x in vectors]
             out = Measured(sums=sums_of(vectors, zeros))
             if bins is not None:
                 counts = bins_of(vectors, bins.stride, zeros)
                 bins.counts = counts if bins.counts is None else bins.counts + counts
             if ends is not None:
                 out.outside = together(
-                    [outside(x, *line) for (x, _), line in zip(flat, ends.tolist(), strict=True)]
+                    [outside(x, *line) for x, line in zip(vectors, ends.tolist(), strict=True)]
                 )
             for (x, _), counters in zip(flat, activity or (), strict=False):
                 if counters is not None:
@@ -265,15 +276,20 @@ def _counts(batch: list[Tensor]) -> Tensor:
     return counts.view(num, width)[:, :NUM_BINS]
 
 
-def sample(x: Tensor, stride: int) -> Tensor:
-    """One group of 32 neighbours in `stride`; small tensors whole."""
+def sample(x: Tensor, stride: int, phase: int = 0) -> Tensor:
+    """One group of 32 neighbours in `stride`, from group `phase` on; small tensors whole."""
     if stride == 1 or x.numel() <= SMALL:
         return x
     whole = x.numel() // GROUP
-    groups = x[: whole * GROUP].view(whole, GROUP)[::stride].reshape(-1)
-    if x.numel() % GROUP and whole % stride == 0:
+    groups = x[: whole * GROUP].view(whole, GROUP)[phase::stride].reshape(-1)
+    if x.numel() % GROUP and whole % stride == phase:
         return torch.cat([groups, x[whole * GROUP :]])
     return groups
+
+
+def part(x: Tensor, phase: int) -> Tensor:
+    """What a measurement with a phase reads of a tensor."""
+    return x if x.numel() < PART_FROM else sample(x, PART_STRIDE, phase)
 
 
 def outside(x: Tensor, low: float, high: float) -> Tensor:

@@ -18,8 +18,14 @@ from torch import Tensor
 from torchvitals.record import VitalsError
 from torchvitals.record.bins import ZERO_BIN
 from torchvitals.stats import sums as s
-from torchvitals.stats.backend import Activity, Bins, Measured, copy_by_operators
-from torchvitals.stats.native.library import ACTIVITY, Batch, kernel, pool
+from torchvitals.stats.backend import (
+    PART_STRIDE,
+    Activity,
+    Bins,
+    Measured,
+    copy_by_operators,
+)
+from torchvitals.stats.native.library import ACTIVITY, FINITE, NO_MEMORY, Batch, kernel, pool
 from torchvitals.stats.native.pad import Pad
 from torchvitals.stats.native.tables import (
     CODES,
@@ -70,15 +76,18 @@ class NativeBackend:
         activity: Sequence[Activity | None] | None = None,
         layout: Layout | None = None,
         thin: bool = False,
+        phase: int | None = None,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to."""
         if len(tensors) == 1 and all_plain(tensors):
-            return self._single.measure(tensors[0], bins, ends, activity, thin=thin)
+            return self._single.measure(tensors[0], bins, ends, activity, thin=thin, phase=phase)
         table = Table.of(tensors) if layout is None else layout.table(tensors)
         (sums,), place = self.pad.take(table.num, WIDTH)
         out = Measured(sums=sums)
         batch = table.batch(bins)
         batch.sums, batch.thin = place, thin
+        if phase is not None and not table.zeros:
+            batch.part, batch.phase = PART_STRIDE, phase
         if ends is not None:
             ends = np.ascontiguousarray(ends, dtype=np.float32)
             out.outside = np.zeros(len(tensors))
@@ -86,7 +95,7 @@ class NativeBackend:
         if activity is not None:
             batch.active = self.activity(activity)
         seen = [0 if bins is None else int(bins.counts[line].sum()) for line, _ in table.zeros]
-        self.run(batch)
+        out.finite = self.run(batch)
         for (line, zeros), before in zip(table.zeros, seen, strict=True):
             add_zeros(out, bins, line, zeros, before)
         return out
@@ -165,10 +174,12 @@ class NativeBackend:
             known = self._activities[id(activity)] = (activity, table, address(table))
         return known[2]
 
-    def run(self, batch: Batch) -> None:
-        """One call of the kernel."""
-        if self._library.torchvitals_measure(ctypes.byref(batch)):
+    def run(self, batch: Batch) -> bool:
+        """One call of the kernel; whether all values are finite."""
+        says = self._library.torchvitals_measure(ctypes.byref(batch))
+        if says == NO_MEMORY:
             raise MemoryError("the statistics kernel could not allocate its scratch space")
+        return bool(says == FINITE)
 
 
 class Single:
@@ -195,6 +206,7 @@ class Single:
         activity: Sequence[Activity | None] | None,
         *,
         thin: bool,
+        phase: int | None,
     ) -> Measured:
         """As `NativeBackend.measure`, for a tensor the kernel can read as it is."""
         self._pointer[0] = tensor.data_ptr()
@@ -206,6 +218,7 @@ class Single:
         batch.sums = place
         batch.threads = torch.get_num_threads()
         batch.stride, batch.bins, batch.thin = 1, None, thin
+        batch.part, batch.phase = (0, 0) if phase is None else (PART_STRIDE, phase)
         if bins is not None:
             batch.stride, batch.bins = bins.stride, room(bins, 1)
         batch.ends = batch.active = None
@@ -214,7 +227,7 @@ class Single:
             batch.ends, batch.outside = address(ends), address(out.outside)
         if activity is not None:
             batch.active = self._backend.activity(activity)
-        self._backend.run(batch)
+        out.finite = self._backend.run(batch)
         return out
 
 

@@ -33,11 +33,6 @@ static inline __attribute__((always_inline)) void tally_eight(const float *x, ta
     t->code[3][d >> 54]++;
 }
 
-/* The group that begins here. */
-static inline __attribute__((always_inline)) void tally_group(const float *x, tally *restrict t) {
-    for (int i = 0; i < GROUP; i += 8) tally_eight(x + i, t);
-}
-
 static inline floats read(const float *x) {
     floats v;
     memcpy(&v, x, sizeof v);
@@ -117,27 +112,10 @@ static __attribute__((noinline)) void walk_halves(const float *restrict x, const
 /* Half of a block; what is left over at its end is less than two groups. */
 static int half_of(int n) { return n / (2 * GROUP) * GROUP; }
 
-/* Count the groups from `group` on that end by `end`; gives the next one. */
-static int64_t tally_groups(const float *x, int64_t group, int64_t end, const runs *r, tally *t) {
-    for (; group + GROUP <= end; group += r->step) tally_group(x + group, t);
-    return group;
-}
-
-static void moments(const float *x, int n, const runs *r, tally *t, block_sums *out) {
+static void moments(const float *x, int n, int ahead, block_sums *out) {
     side_by_side sums[] = {starting(x[0]), starting(x[0])};
     const int half = half_of(n);
-    /* Counting every element leaves memory idle: the next block is asked for then. */
-    const int ahead = r && !t ? 0 : BLOCK;
-    const int stretch = t && r->step < half ? (int)r->step : half;
-    /* The next groups of both halves. */
-    int64_t near = t ? r->begin : 0, far = near;
-    if (near < half && t) far += (half - near + r->step - 1) / r->step * r->step;
-    for (int i = 0; i < half; i += stretch) {
-        const int length = half - i < stretch ? half - i : stretch;
-        walk_halves(x + i, x + half + i, length, ahead, sums);
-        if (t) near = tally_groups(x, near, i + length, r, t);
-        if (t) far = tally_groups(x, far, half + i + length, r, t);
-    }
+    walk_halves(x, x + half, half, ahead, sums);
     sums[0].min = lower(sums[0].min, sums[1].min);
     sums[0].max = higher(sums[0].max, sums[1].max);
     sums[0].zeros += sums[1].zeros;
@@ -145,26 +123,37 @@ static void moments(const float *x, int n, const runs *r, tally *t, block_sums *
     out->sum += added_up(sums[1].sum);
     out->sumsq += added_up(sums[1].sumsq);
     for (int i = 2 * half; i < n; i++) take_one(out, x[i]);
-    if (t) tally_groups(x, far, n, r, t);
 }
 
-static void thin(const float *restrict x, int n, double *restrict out) {
-    floats sum[2] = {{0}}, sumsq[2] = {{0}};
-    const int half = half_of(n);
-    const float *y = x + half;
-    for (int i = 0; i < half; i += PACE) {
+/* The sums of `thin`, a vector of each for both halves. */
+typedef struct {
+    floats sum[2], sumsq[2];
+} thin_sums;
+
+/* A function of its own: the sums stay in registers. */
+static __attribute__((noinline)) void walk_thin(const float *restrict x, const float *restrict y,
+                                                int n, thin_sums *restrict sums) {
+    floats a = sums->sum[0], b = sums->sum[1], aa = sums->sumsq[0], bb = sums->sumsq[1];
+    for (int i = 0; i < n; i += PACE) {
         __builtin_prefetch(x + i + BLOCK);
         __builtin_prefetch(y + i + BLOCK);
         for (int k = i; k < i + PACE; k += WIDE) {
             const floats v = read(x + k), w = read(y + k);
-            sum[0] += v;
-            sum[1] += w;
-            sumsq[0] += v * v;
-            sumsq[1] += w * w;
+            a += v;
+            b += w;
+            aa += v * v;
+            bb += w * w;
         }
     }
-    out[0] = added_up(sum[0]) + added_up(sum[1]);
-    out[1] = added_up(sumsq[0]) + added_up(sumsq[1]);
+    *sums = (thin_sums){{a, b}, {aa, bb}};
+}
+
+static void thin(const float *restrict x, int n, double *restrict out) {
+    thin_sums sums = {{{0}}, {{0}}};
+    const int half = half_of(n);
+    walk_thin(x, x + half, half, &sums);
+    out[0] = added_up(sums.sum[0]) + added_up(sums.sum[1]);
+    out[1] = added_up(sums.sumsq[0]) + added_up(sums.sumsq[1]);
     for (int i = 2 * half; i < n; i++) {
         out[0] += x[i];
         out[1] += (double)x[i] * x[i];
@@ -221,7 +210,7 @@ static inline __attribute__((always_inline)) void walk(const float *restrict fre
     *sums = s;
 }
 
-/* Functions of their own: inlined where groups are counted, the sums would not stay in registers. */
+/* Functions of their own: the sums stay in registers. */
 #define WALK(name, roll, with_grad)                                                             \
     static __attribute__((noinline)) void name(const float *fresh, float *old, const float *grad, \
                                                int n, float *diff, update_sums *sums) {         \
@@ -233,28 +222,16 @@ WALK(walk_roll, 1, 0)
 WALK(walk_roll_grad, 1, 1)
 
 static void update(const float *fresh, float *old, const float *grad, int n, int roll, float *diff,
-                   const runs *r, tally *t_fresh, tally *t_diff, block_sums *now,
-                   block_sums *change, double *dot) {
+                   block_sums *now, block_sums *change, double *dot) {
     void (*const on)(const float *, float *, const float *, int, float *, update_sums *) =
         roll ? (grad ? walk_roll_grad : walk_roll) : (grad ? walk_grad : walk_plain);
     update_sums sums = {starting(fresh[0]), starting(fresh[0] - old[0]), {0}};
     const int whole = n - n % PACE;
-    int i = 0;
-    int64_t group = t_fresh || t_diff ? r->begin : n;
-    while (i < whole) {
-        const int counts = group + GROUP <= whole;
-        const int stop = counts ? (int)group + GROUP : whole;
-        on(fresh + i, old + i, grad ? grad + i : NULL, stop - i, diff + i, &sums);
-        i = stop;
-        if (!counts) break;
-        if (t_fresh) tally_group(fresh + group, t_fresh);
-        if (t_diff) tally_group(diff + group, t_diff);
-        group += r->step;
-    }
+    on(fresh, old, grad, whole, diff, &sums);
     *now = together(&sums.fresh);
     *change = together(&sums.diff);
     *dot = added_up(sums.dot);
-    for (; i < n; i++) {
+    for (int i = whole; i < n; i++) {
         const float v = fresh[i], d = v - old[i];
         if (roll) old[i] = v;
         diff[i] = d;
@@ -302,6 +279,6 @@ static void drain(tally *restrict t, int at, int n, uint32_t *restrict sum) {
 }
 
 const loops OF(loops) = {
-    moments,      thin,      update, scale,       dots,      widen_half,
-    widen_bfloat, tally_all, drain,  OF(outside), OF(zeros), OF(active),
+    moments,   thin,     update,     scale, dots,        widen_half, widen_bfloat,
+    tally_all, OF(sift), OF(settle), drain, OF(outside), OF(zeros),  OF(active),
 };

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ABI_VERSION 13
+#define ABI_VERSION 14
 
 /* Bytes of an element. */
 static const int WIDTH[] = {[F32] = 4, [F64] = 8, [F16] = 2, [BF16] = 2};
@@ -61,6 +61,8 @@ typedef struct {
     int32_t stride;         /* histogram: one group in `stride`; 1 takes all */
     int32_t roll;           /* old becomes data in the same pass */
     int32_t thin;           /* no minima, maxima and zeros, and nothing but sums */
+    int32_t part;           /* 0, or: of large tensors only one group in so many is read, */
+    int32_t phase;          /* from this one on; no histograms are counted then */
 } batch;
 
 typedef struct {
@@ -83,34 +85,54 @@ typedef struct {
     double diff64[BLOCK];
 } desk;
 
+/* The loops of each instruction set, the best one last. */
+static const struct {
+    const char *name;
+    const loops *loops;
+} sets[] = {
+    {"baseline", &loops_baseline},
+#ifdef WITH_AVX
+    {"avx2", &loops_avx2},
+    {"avx512", &loops_avx512},
+#endif
+};
+
+static int chosen_set;
 static const loops *chosen = &loops_baseline;
-static const char *chosen_name = "baseline";
+
+/* How many of the sets this machine has: each one has the ones before. */
+static int sets_here(void) {
+#ifdef WITH_AVX
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 1;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512vl")) return 2;
+    return 3;
+#else
+    return 1;
+#endif
+}
+
+static void choose(int set) {
+    chosen_set = set;
+    chosen = sets[set].loops;
+}
 
 #if defined(__GNUC__)
 __attribute__((constructor))
 #endif
-static void choose(void) {
-#ifdef WITH_AVX2
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        chosen = &loops_avx2;
-        chosen_name = "avx2";
-    }
-#endif
-}
+static void choose_best(void) { choose(sets_here() - 1); }
 
 EXPORT int torchvitals_abi(void) { return ABI_VERSION; }
-EXPORT const char *torchvitals_simd(void) { return chosen_name; }
+EXPORT const char *torchvitals_simd(void) { return sets[chosen_set].name; }
 
 /* For tests and `vitals doctor`: use the named loops; 0 if this machine or build lacks them. */
 EXPORT int torchvitals_use(const char *name) {
-    if (!strcmp(name, "baseline")) {
-        chosen = &loops_baseline;
-        chosen_name = "baseline";
-        return 1;
-    }
-    choose();
-    return !strcmp(name, chosen_name);
+    for (int set = 0; set < sets_here(); set++)
+        if (!strcmp(name, sets[set].name)) {
+            choose(set);
+            return 1;
+        }
+    return 0;
 }
 
 static void reset(double *sums) {
@@ -153,7 +175,7 @@ static int take(const loops *loop, const block_sums *s, const float *x, int n, d
     } else {
         block_sums lifted;
         loop->scale(x, n, LIFT, room);
-        loop->moments(room, n, NULL, NULL, &lifted);
+        loop->moments(room, n, 0, &lifted);
         add(sums, n, &lifted, 1.0 / (double)LIFT);
     }
     return s->min == s->max;
@@ -229,13 +251,17 @@ static void bins_f64(const batch *b, int64_t k, const double *x, int64_t at, int
     for (int i = 0; i < NUM_BINS; i++) add_to(bins + k * NUM_BINS + i, local[i], 1);
 }
 
+static int64_t outside_f64(const double *x, int n, double low, double high) {
+    int64_t found = 0;
+    for (int i = 0; i < n; i++) found += x[i] <= low || x[i] >= high;
+    return found;
+}
+
 static void do_f64(const batch *b, int64_t k, int64_t at, int n, desk *d, slot *s) {
     const double *x = (const double *)(uintptr_t)b->data[k] + at;
     exact_f64(x, n, s->sums);
     if (b->bins) bins_f64(b, k, x, at, n, b->bins);
-    if (b->ends)
-        for (int i = 0; i < n; i++)
-            s->outside += x[i] <= b->ends[2 * k] || x[i] >= b->ends[2 * k + 1];
+    if (b->ends) s->outside += outside_f64(x, n, b->ends[2 * k], b->ends[2 * k + 1]);
     if (!b->old) return;
     double *old = (double *)(uintptr_t)b->old[k] + at;
     for (int i = 0; i < n; i++) d->diff64[i] = x[i] - old[i];
@@ -273,11 +299,6 @@ static void do_thin(const loops *loop, const float *x, int n, desk *d, double *s
     sums[SUMSQ] += found[1] * unit * unit;
 }
 
-/* The tally whose whole groups the loops count on the way, NULL if there is none. */
-static tally *on_the_way(const uint32_t *bins, const runs *r, tally *t) {
-    return bins && r->length == GROUP ? t : NULL;
-}
-
 static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *s) {
     const batch *b = j->b;
     const loops *loop = j->loop;
@@ -293,8 +314,10 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
     }
     const runs r = runs_of(at, n, b->count[k], b->stride);
     block_sums now, change;
+    /* Counting every element asks for the next block by itself. */
+    const int ahead = b->bins && r.length == n ? 0 : BLOCK;
     if (!b->old) {
-        loop->moments(x, n, b->bins ? &r : NULL, on_the_way(b->bins, &r, &d->fresh), &now);
+        loop->moments(x, n, ahead, &now);
     } else {
         float *old = (float *)(uintptr_t)b->old[k] + at;
         const float *grad = NULL;
@@ -302,16 +325,13 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
         if (b->grad && b->grad[k] && looks_at_dot(b, k, at))
             grad = as_float(loop, b->grad[k], dtype, at, n, d->wide_grad);
         block_sums slope;
-        if (grad)
-            loop->moments(grad, n, b->grad_bins ? &r : NULL, on_the_way(b->grad_bins, &r, &d->grad),
-                          &slope);
+        if (grad) loop->moments(grad, n, ahead, &slope);
         if (grad && b->grad_sums) {
             const int constant = take(loop, &slope, grad, n, s->grad, d->room);
             if (b->grad_bins) tally_block(loop, &slope, grad, n, r, constant, &d->grad);
         }
         double dot;
-        loop->update(x, old, grad, n, b->roll, d->diff, &r, on_the_way(b->bins, &r, &d->fresh),
-                     on_the_way(b->delta_bins, &r, &d->delta), &now, &change, &dot);
+        loop->update(x, old, grad, n, b->roll, d->diff, &now, &change, &dot);
         if (grad) take_dots(loop, &change, &slope, dot, d->diff, grad, n, s->dots, d->room);
         if (b->roll && dtype != F32)
             memcpy((uint16_t *)(uintptr_t)b->old[k] + at,
@@ -324,6 +344,60 @@ static void do_block(const job *j, int64_t k, int64_t at, int n, desk *d, slot *
     if (!b->old) return;
     constant = take(loop, &change, d->diff, n, s->delta, d->room);
     if (b->delta_bins) tally_block(loop, &change, d->diff, n, r, constant, &d->delta);
+}
+
+/* The elements of a part as if they were a tensor of their own, `n` of them in `d->wide`. */
+static void take_part(const job *j, int64_t k, int n, desk *d, slot *s) {
+    const batch *b = j->b;
+    block_sums now;
+    j->loop->moments(d->wide, n, 0, &now);
+    take(j->loop, &now, d->wide, n, s->sums, d->room);
+    if (b->ends && b->ends[2 * k] > -INFINITY)
+        s->outside += j->loop->outside(d->wide, n, b->ends[2 * k], b->ends[2 * k + 1]);
+}
+
+static int is_part(const batch *b, int64_t k) {
+    return b->part > 1 && b->count[k] >= PART_FROM;
+}
+
+/* The first group of a chunk that belongs to the part. */
+static int64_t first_of_part(const batch *b, int64_t begin) {
+    const int64_t off = b->phase - begin / GROUP % b->part;
+    return begin + (off < 0 ? off + b->part : off) * GROUP;
+}
+
+static void do_part_f64(const batch *b, int64_t k, int64_t begin, int64_t end, slot *s) {
+    const double *x = (const double *)(uintptr_t)b->data[k];
+    for (int64_t at = first_of_part(b, begin); at < end; at += (int64_t)b->part * GROUP) {
+        const int n = end - at < GROUP ? (int)(end - at) : GROUP;
+        exact_f64(x + at, n, s->sums);
+        if (b->ends) s->outside += outside_f64(x + at, n, b->ends[2 * k], b->ends[2 * k + 1]);
+    }
+}
+
+/* One group in `part` of a chunk. What comes next is asked for meanwhile: the processor does not
+ * guess that far. */
+static void do_part(const job *j, int64_t k, int64_t begin, int64_t end, desk *d, slot *s) {
+    enum { GROUPS_AHEAD = 16, LINE_BYTES = 64 };
+    const batch *b = j->b;
+    const int width = WIDTH[b->dtype[k]];
+    const int64_t step = (int64_t)b->part * GROUP;
+    int n = 0;
+    for (int64_t at = first_of_part(b, begin); at < end; at += step) {
+        const int length = end - at < GROUP ? (int)(end - at) : GROUP;
+        const char *next = (const char *)(uintptr_t)b->data[k] + (at + GROUPS_AHEAD * step) * width;
+        __builtin_prefetch(next);
+        if (GROUP * width > LINE_BYTES) __builtin_prefetch(next + LINE_BYTES);
+        float *room = d->wide + n;
+        const float *x = as_float(j->loop, b->data[k], b->dtype[k], at, length, room);
+        if (x != room) memcpy(room, x, (size_t)length * sizeof *x);
+        n += length;
+        if (n > BLOCK - GROUP) {
+            take_part(j, k, n, d, s);
+            n = 0;
+        }
+    }
+    if (n) take_part(j, k, n, d, s);
 }
 
 static void count_active(const batch *b, int64_t k, const loops *loop, float *room) {
@@ -363,6 +437,13 @@ static void do_chunk(const job *j, int64_t k, int64_t chunk, desk *d) {
     reset(s->grad);
     int64_t begin = (chunk - j->first[k]) * CHUNK;
     int64_t end = begin + CHUNK < j->b->count[k] ? begin + CHUNK : j->b->count[k];
+    if (is_part(j->b, k)) {
+        if (j->b->dtype[k] == F64)
+            do_part_f64(j->b, k, begin, end, s);
+        else
+            do_part(j, k, begin, end, d, s);
+        return;
+    }
     for (int64_t at = begin; at < end; at += BLOCK)
         do_block(j, k, at, end - at < BLOCK ? (int)(end - at) : BLOCK, d, s);
 }
@@ -372,9 +453,9 @@ static void work(void *data) {
     const batch *b = j->b;
     desk d;
     d.tensor = -1;
-    memset(&d.fresh, 0, sizeof d.fresh);
-    memset(&d.delta, 0, sizeof d.delta);
-    memset(&d.grad, 0, sizeof d.grad);
+    forget_counts(&d.fresh);
+    forget_counts(&d.delta);
+    forget_counts(&d.grad);
     const int64_t chunks = j->first[b->num];
     int64_t k = 0;
     for (;;) {
@@ -408,20 +489,24 @@ static int64_t *first_chunks(const batch *b, int64_t *elements) {
         first[k + 1] = first[k];
         if (is_again(b, k)) continue;
         first[k + 1] += (b->count[k] + CHUNK - 1) / CHUNK;
-        *elements += b->count[k];
+        *elements += is_part(b, k) ? b->count[k] / b->part : b->count[k];
     }
     return first;
 }
 
-/* Fill in the sums of every tensor of the batch. 0 on success, 1 when memory ran out. */
+/* What torchvitals_measure says. */
+enum { FINITE, NO_MEMORY, NOT_FINITE };
+
+/* Fill in the sums of every tensor of the batch, and say whether all of their values are finite. */
 EXPORT int torchvitals_measure(const batch *b) {
     int64_t elements = 0, *first = first_chunks(b, &elements);
-    if (!first) return 1;
+    if (!first) return NO_MEMORY;
     slot *slots = malloc((size_t)(first[b->num] + 1) * sizeof *slots);
     if (!slots) {
         free(first);
-        return 1;
+        return NO_MEMORY;
     }
+    int found = FINITE;
     job j = {b, chosen, first, slots, 0};
     if (b->parallel && b->threads > 1 && elements > ALONE)
         b->parallel(work, &j, (unsigned)b->threads, 0);
@@ -447,12 +532,13 @@ EXPORT int torchvitals_measure(const batch *b) {
             for (int i = 0; i < 3; i++) dots[i] += slots[c].dots[i];
             outside += slots[c].outside;
         }
+        if (sums[NANS] + sums[POSINF] + sums[NEGINF] > 0) found = NOT_FINITE;
         if (b->grad) memcpy(b->dots + 3 * k, dots, sizeof dots);
         if (b->ends) b->outside[k] = outside;
     }
     free(slots);
     free(first);
-    return 0;
+    return found;
 }
 
 /* Copies of whole tensors: `old` becomes `data`, chunk by chunk over all of them. */

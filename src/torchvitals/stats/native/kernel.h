@@ -36,6 +36,12 @@ enum { BLOCK = 2048 };
  * first element. An odd stride walks through all columns of a matrix. */
 enum { GROUP = 32 };
 
+/* Tensors up to this size get their full histogram: sampling would gain nothing. */
+enum { SMALL = 4096 };
+
+/* Tensors from this size on may be read in part. */
+enum { PART_FROM = 1 << 16 };
+
 /* Codes are the upper ten bits of a float32: sign, exponent, first mantissa bit. Counting them
  * needs no clamping; they are folded into bins once a chunk. Four tables keep two neighbours of
  * the same value from waiting for each other's increment. */
@@ -48,10 +54,32 @@ static inline int is_finite(float v) {
     return (bits & 0x7f800000u) != 0x7f800000u;
 }
 
+/* Where codes are counted by bits instead (sift.c): binary digits of the sums over a window of codes,
+ * from `top` down, and the carries that wait for another one. */
+enum { WINDOW = 32, DIGITS = 20, FIRST_CARRY = 4, MAX_LANES = 16 };
+
+typedef struct {
+    uint32_t all[MAX_LANES], negative[MAX_LANES];
+} plane;
+
+typedef struct {
+    plane digit[DIGITS], carry[DIGITS];
+    uint32_t taken; /* groups of words */
+    uint32_t looked_up;
+    int top;
+} sieve;
+
+/* Elements of a sample that wait to be counted together: up to half of them, and a block's more. */
+enum { KEPT = 2 * BLOCK };
+
 typedef struct {
     uint32_t code[TABLES][CODES];
     uint64_t zero, under_pos, under_neg, seen;
-    int used; /* codes from here on, of either sign, are untouched */
+    int used;      /* codes from here on, of either sign, are untouched */
+    int scattered; /* too many codes lie below a window */
+    int num_kept;
+    sieve sieve;
+    float kept[KEPT];
 } tally;
 
 /* Sums of sums are doubles: with few elements the rounding of the last additions is what a small
@@ -70,16 +98,14 @@ typedef struct {
 
 /* The loops, compiled once for each instruction set VARIANT (block.c and compare.c). */
 typedef struct {
-    /* With a tally, the codes of r's whole groups are counted on the way: memory goes on being read
-     * meanwhile, so that it costs next to nothing. With r alone, all elements are counted next. */
-    void (*moments)(const float *x, int n, const runs *r, tally *t, block_sums *out);
+    /* What lies `ahead` elements on is asked for meanwhile. */
+    void (*moments)(const float *x, int n, int ahead, block_sums *out);
     /* Sum and sum of squares alone. */
     void (*thin)(const float *x, int n, double *out);
     /* Also diff = fresh - old and its product with grad (which may be NULL); with roll, old becomes
-     * fresh. Tallies of fresh and of diff, or NULL. */
+     * fresh. */
     void (*update)(const float *fresh, float *old, const float *grad, int n, int roll, float *diff,
-                   const runs *r, tally *t_fresh, tally *t_diff, block_sums *now,
-                   block_sums *change, double *dot);
+                   block_sums *now, block_sums *change, double *dot);
     void (*scale)(const float *x, int n, float factor, float *out);
     /* a . b, a . a, b . b */
     void (*dots)(const float *a, const float *b, int n, float *out);
@@ -87,6 +113,10 @@ typedef struct {
     void (*widen_bfloat)(const uint16_t *x, int n, float *out);
     /* Count the codes of all elements. */
     void (*tally_all)(const float *x, int n, tally *t);
+    /* The same by bits, of the first of them; says of how many. */
+    int (*sift)(const float *x, int n, tally *t);
+    /* What was counted by bits goes to the tables. */
+    void (*settle)(tally *t);
     /* sum = the tables of codes [at, at + n) added up; they are left empty. */
     void (*drain)(tally *t, int at, int n, uint32_t *sum);
     /* How many are at or beyond the ends; how many are zero. */
@@ -105,7 +135,9 @@ typedef struct {
 
 /* As many numbers as a register of this instruction set holds. Some loops are written out in them:
  * compilers unroll the plain ones before they see what these are. */
-#ifdef __AVX__
+#ifdef __AVX512F__
+enum { WIDE = 16 };
+#elif defined(__AVX__)
 enum { WIDE = 8 };
 #else
 enum { WIDE = 4 };
@@ -113,6 +145,8 @@ enum { WIDE = 4 };
 typedef float floats __attribute__((vector_size(WIDE * sizeof(float))));
 typedef int32_t ints __attribute__((vector_size(WIDE * sizeof(int32_t))));
 
+int OF(sift)(const float *x, int n, tally *t);
+void OF(settle)(tally *t);
 uint32_t OF(outside)(const float *x, int n, float low, float high);
 uint32_t OF(zeros)(const float *x, int n);
 void OF(active)(const float *x, int64_t rows, int64_t apart, int n, float floor, uint32_t *counts,
@@ -120,8 +154,8 @@ void OF(active)(const float *x, int64_t rows, int64_t apart, int n, float floor,
 #endif
 
 extern const loops loops_baseline;
-#ifdef WITH_AVX2
-extern const loops loops_avx2;
+#ifdef WITH_AVX
+extern const loops loops_avx2, loops_avx512;
 #endif
 
 /* Whether all squares of a block stayed in float32's range. */
@@ -138,10 +172,17 @@ static inline void add_to(uint32_t *bin, uint32_t count, int shared) {
         __atomic_fetch_add(bin, count, __ATOMIC_RELAXED);
 }
 
+static inline void forget_counts(tally *t) {
+    memset(t->code, 0, sizeof t->code);
+    t->zero = t->under_pos = t->under_neg = t->seen = 0;
+    t->used = t->scattered = t->num_kept = 0;
+    t->sieve.taken = 0;
+}
+
 /* Histograms (tally.c). Those of a block that starts `at` in a tensor of `total` elements look at
  * these of its n; */
 runs runs_of(int64_t at, int n, int64_t total, int stride);
-/* they are counted, but for whole groups, which the loops have counted on the way, */
+/* they are counted, or kept until there are enough of them, */
 void tally_block(const loops *loop, const block_sums *s, const float *x, int n, runs r, int constant,
                  tally *t);
 /* and at a tensor's end become bins, and the tally is empty again. */

@@ -17,8 +17,10 @@ import torch
 
 log = logging.getLogger("torchvitals")
 
-ABI = 13
+ABI = 14
 
+FINITE, NO_MEMORY, NOT_FINITE = range(3)
+"""What `torchvitals_measure` says."""
 
 ACTIVITY = np.dtype(
     [
@@ -58,6 +60,8 @@ class Batch(ctypes.Structure):
         ("stride", ctypes.c_int32),
         ("roll", ctypes.c_int32),
         ("thin", ctypes.c_int32),
+        ("part", ctypes.c_int32),
+        ("phase", ctypes.c_int32),
     )
 
 
@@ -123,6 +127,6 @@ def pool() -> int | None:
 
 
 def simd() -> str | None:
-    """Name of the instruction set in use ("avx2", "baseline"), or None without the kernel."""
+    """Name of the instruction set in use ("avx512", "avx2" …), or None without the kernel."""
     library = kernel()
     return None if library is None else library.torchvitals_simd().decode()

@@ -170,7 +170,7 @@ class Table:
         else:
             batch.old = batch.grad = batch.ends = batch.active = None
             batch.delta_bins = batch.grad_sums = batch.grad_bins = None
-            batch.roll = batch.thin = 0
+            batch.roll = batch.thin = batch.part = 0
         batch.threads = torch.get_num_threads()
         batch.stride = 1 if bins is None else bins.stride
         batch.bins = None if bins is None else room(bins, self.num)

@@ -1,9 +1,6 @@
 /* Histograms of float32 blocks: which elements are looked at, their codes counted, codes to bins. */
 #include "kernel.h"
 
-/* Tensors up to this size get their full histogram: sampling would gain nothing. */
-enum { SMALL = 4096 };
-
 runs runs_of(int64_t at, int n, int64_t total, int stride) {
     if (stride <= 1 || total <= SMALL) return (runs){0, n, n};
     int64_t skip = (stride - at / GROUP % stride) % stride; /* blocks start at a whole group */
@@ -39,41 +36,64 @@ static int top_code(const block_sums *s) {
     return is_ordinary(s) ? (int)(bits >> 22) & (CODES / 2 - 1) : CODES / 2 - 1;
 }
 
+/* Zero shares its code with the smallest subnormals: tell them apart where they have just been
+ * counted. */
+static void part_tiny(const loops *loop, const float *x, int n, tally *t) {
+    const uint32_t tiny = smallest_code(t);
+    if (!tiny) return;
+    const uint32_t zeros = loop->zeros(x, n);
+    t->zero += zeros;
+    if (tiny == zeros) return;
+    for (int i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, 4);
+        if ((bits & 0x7fffffffu) && !((bits >> 22) & 0x1ff))
+            *(bits >> 31 ? &t->under_neg : &t->under_pos) += 1;
+    }
+}
+
+/* All of these: by bits what can be, the rest by tables. */
+static void count(const loops *loop, const float *x, int n, tally *t) {
+    const int sifted = loop->sift(x, n, t), rest = n - sifted;
+    if (!rest) return;
+    loop->tally_all(x + sifted, rest, t);
+    part_tiny(loop, x + sifted, rest, t);
+}
+
+/* What was kept; before the end, what is left over by sifting stays. */
+static void count_kept(const loops *loop, tally *t, int end) {
+    const int kept = t->num_kept, sifted = loop->sift(t->kept, kept, t), rest = kept - sifted;
+    t->num_kept = 0;
+    if (end || !sifted) {
+        count(loop, t->kept + sifted, rest, t);
+    } else {
+        memmove(t->kept, t->kept + sifted, (size_t)rest * sizeof *t->kept);
+        t->num_kept = rest;
+    }
+}
+
 void tally_block(const loops *loop, const block_sums *s, const float *x, int n, runs r,
                  int constant, tally *t) {
     const int top = top_code(s);
     if (top >= t->used) t->used = top + 1;
-    int64_t at = r.begin;
-    if (r.length == GROUP && n - at >= GROUP) {
-        const int64_t groups = (n - GROUP - at) / r.step + 1; /* counted on the way */
-        t->seen += (uint64_t)(groups * GROUP);
-        at += groups * r.step;
-    }
-    for (; at < n; at += r.step) {
-        int length = n - at < r.length ? (int)(n - at) : r.length;
-        t->seen += (uint64_t)length;
+    if (r.begin == 0 && r.length == n) {
+        t->seen += (uint64_t)n;
         if (constant)
-            tally_constant(x[0], length, t);
+            tally_constant(x[0], n, t);
         else
-            loop->tally_all(x + at, length, t);
+            count(loop, x, n, t);
+        return;
     }
-    /* Zero shares its code with the smallest subnormals: tell them apart right here. */
-    uint32_t tiny = smallest_code(t);
-    if (!tiny) return;
-    for (int64_t i = r.begin; i < n; i += r.step) {
-        int length = n - i < r.length ? (int)(n - i) : r.length;
-        uint32_t zeros = loop->zeros(x + i, length);
-        t->zero += zeros;
-        tiny -= zeros;
+    int64_t at = r.begin;
+    const int before = t->num_kept;
+    for (; at + GROUP <= n; at += r.step, t->num_kept += GROUP)
+        memcpy(t->kept + t->num_kept, x + at, GROUP * sizeof *x);
+    if (at < n) {
+        memcpy(t->kept + t->num_kept, x + at, (size_t)(n - at) * sizeof *x);
+        t->num_kept += (int)(n - at);
     }
-    if (!tiny) return;
-    for (int64_t i = r.begin; i < n; i += r.step)
-        for (int64_t k = i; k < i + r.length && k < n; k++) {
-            uint32_t bits;
-            memcpy(&bits, x + k, 4);
-            if ((bits & 0x7fffffffu) && !((bits >> 22) & 0x1ff))
-                *(bits >> 31 ? &t->under_neg : &t->under_pos) += 1;
-        }
+    t->seen += (uint64_t)(t->num_kept - before);
+    if (t->num_kept > KEPT / 2) count_kept(loop, t, 0);
 }
 
 /* The bins of one sign, from the one nearest to zero outwards; `way` is the sign. */
@@ -98,6 +118,8 @@ static uint64_t total(const uint32_t *sum, int n) {
  * most tensors are small, and this is done once for each. */
 void fold(const loops *loop, tally *t, uint32_t *bins, int shared) {
     enum { FIRST = 2 * (127 + MIN_EXPONENT), LAST = 2 * (127 + MAX_EXPONENT), INF = 2 * 255 };
+    if (t->num_kept) count_kept(loop, t, 1);
+    loop->settle(t);
     const int used = t->used > FIRST ? t->used - FIRST : 0, inside = LAST - FIRST;
     const int to = used < inside ? used : inside;
     uint64_t left = t->seen - t->zero - t->under_pos - t->under_neg;
@@ -126,5 +148,5 @@ void fold(const loops *loop, tally *t, uint32_t *bins, int shared) {
     }
     if (t->zero) add_to(&bins[ZERO_BIN], (uint32_t)t->zero, shared);
     t->zero = t->under_pos = t->under_neg = t->seen = 0;
-    t->used = 0;
+    t->used = t->scattered = 0;
 }

@@ -23,7 +23,7 @@ from torchvitals.record.bins import NUM_BINS
 from torchvitals.stats import sums as s
 from torchvitals.stats.backend import Activity, Bins, Measured, copy_by_operators
 from torchvitals.stats.readable import FLOATS, readable
-from torchvitals.stats.torch import TorchBackend, count_active, sent
+from torchvitals.stats.torch import TorchBackend, count_active, part, sent
 from torchvitals.stats.triton import kernel as k
 
 CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
@@ -65,13 +65,18 @@ class TritonBackend:
         activity: Sequence[Activity | None] | None = None,
         layout: object = None,
         thin: bool = False,
+        phase: int | None = None,
     ) -> Measured:
         """Sums of each tensor; `bins` are added to."""
         with torch.no_grad():
             plain = dense(tensors)
             if plain is None:
-                return self._torch.measure(tensors, bins=bins, ends=ends, activity=activity)
+                return self._torch.measure(
+                    tensors, bins=bins, ends=ends, activity=activity, phase=phase
+                )
             launch = Launch(plain, bins=bins)
+            if phase is not None:
+                launch.new = [part(x.view(-1), phase) for x in plain]
             launch.ends = None if ends is None else self._ends_on(launch.device, ends)
             found = self._run(launch)
             for x, counters in zip(plain, activity or (), strict=False):
