@@ -272,9 +272,14 @@ static void tally_all(const float *x, int n, tally *t) {
 }
 
 static void drain(tally *restrict t, int at, int n, uint32_t *restrict sum) {
-    for (int c = 0; c < n; c++) {
-        sum[c] = t->code[0][at + c] + t->code[1][at + c] + t->code[2][at + c] + t->code[3][at + c];
-        t->code[0][at + c] = t->code[1][at + c] = t->code[2][at + c] = t->code[3][at + c] = 0;
+    uint32_t *restrict first = t->code[0] + at;
+    for (int c = 0; c < n; c++) sum[c] = first[c];
+    memset(first, 0, (size_t)n * sizeof *first);
+    if (!t->tabled) return;
+    for (int k = 1; k < TABLES; k++) {
+        uint32_t *restrict more = t->code[k] + at;
+        for (int c = 0; c < n; c++) sum[c] += more[c];
+        memset(more, 0, (size_t)n * sizeof *more);
     }
 }
 

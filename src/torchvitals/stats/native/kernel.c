@@ -69,13 +69,28 @@ typedef struct {
     double sums[FIELDS], delta[FIELDS], grad[FIELDS], dots[3], outside;
 } slot;
 
+/* Chunks are shared out evenly, and in the same way at every step: a thread finds in its cache what
+ * it wrote a step ago. Who is done with its own share helps with the next one. */
+enum { SHARES = 64, LINE_BYTES = 64 };
+
+typedef struct {
+    int64_t taken;
+    char rest[LINE_BYTES - sizeof(int64_t)]; /* threads that count on one line wait for each other */
+} share;
+
 typedef struct {
     const batch *b;
     const loops *loop;
     const int64_t *first; /* first chunk of each tensor; num + 1 entries */
     slot *slots;
-    int64_t next; /* the chunk to hand out next */
+    int num_shares, arrived;
+    share shares[SHARES];
 } job;
+
+/* The share that a thread takes chunks of, and how many were found empty. */
+typedef struct {
+    int share, empty;
+} hand;
 
 /* What a thread carries along: tallies of the tensor it is in, and room for widened values. */
 typedef struct {
@@ -378,7 +393,7 @@ static void do_part_f64(const batch *b, int64_t k, int64_t begin, int64_t end, s
 /* One group in `part` of a chunk. What comes next is asked for meanwhile: the processor does not
  * guess that far. */
 static void do_part(const job *j, int64_t k, int64_t begin, int64_t end, desk *d, slot *s) {
-    enum { GROUPS_AHEAD = 16, LINE_BYTES = 64 };
+    enum { GROUPS_AHEAD = 16 };
     const batch *b = j->b;
     const int width = WIDTH[b->dtype[k]];
     const int64_t step = (int64_t)b->part * GROUP;
@@ -429,6 +444,22 @@ static void count_active(const batch *b, int64_t k, const loops *loop, float *ro
     }
 }
 
+/* Bins were written a step ago: they are asked for before they are needed. Inline, or the compiler
+ * drops the call of a function that does nothing else. */
+static inline __attribute__((always_inline)) void ask_for(const uint32_t *bins) {
+    if (bins)
+        for (int i = 0; i < NUM_BINS; i += LINE_BYTES / (int)sizeof *bins)
+            __builtin_prefetch(bins + i, 1);
+}
+
+static void enter(const batch *b, int64_t k, desk *d) {
+    const int64_t at = k * NUM_BINS;
+    if (b->bins) ask_for(b->bins + at);
+    if (b->delta_bins) ask_for(b->delta_bins + at);
+    if (b->grad_bins) ask_for(b->grad_bins + at);
+    d->tensor = k;
+}
+
 static void do_chunk(const job *j, int64_t k, int64_t chunk, desk *d) {
     slot *s = j->slots + chunk;
     memset(s, 0, sizeof *s);
@@ -448,23 +479,54 @@ static void do_chunk(const job *j, int64_t k, int64_t chunk, desk *d) {
         do_block(j, k, at, end - at < BLOCK ? (int)(end - at) : BLOCK, d, s);
 }
 
+static job new_job(const batch *b, const int64_t *first, slot *slots) {
+    job j;
+    j.b = b, j.loop = chosen, j.first = first, j.slots = slots;
+    j.num_shares = b->threads < 1 ? 1 : b->threads < SHARES ? b->threads : SHARES;
+    j.arrived = 0;
+    for (int i = 0; i < j.num_shares; i++) j.shares[i].taken = 0;
+    return j;
+}
+
+static hand arrive(job *j) {
+    const int before = __atomic_fetch_add(&j->arrived, 1, __ATOMIC_RELAXED);
+    return (hand){before % j->num_shares, 0};
+}
+
+/* The next chunk to be done, or -1. */
+static int64_t next_chunk(job *j, hand *h) {
+    const int64_t chunks = j->first[j->b->num];
+    for (; h->empty < j->num_shares; h->empty++, h->share = (h->share + 1) % j->num_shares) {
+        const int64_t begin = chunks * h->share / j->num_shares;
+        const int64_t end = chunks * (h->share + 1) / j->num_shares;
+        const int64_t taken = __atomic_fetch_add(&j->shares[h->share].taken, 1, __ATOMIC_RELAXED);
+        if (begin + taken < end) return begin + taken;
+    }
+    return -1;
+}
+
+/* The tensor a chunk belongs to; `k` is that of the chunk before. */
+static int64_t tensor_of(const job *j, int64_t chunk, int64_t k) {
+    if (chunk < j->first[k]) k = 0;
+    while (chunk >= j->first[k + 1]) k++;
+    return k;
+}
+
 static void work(void *data) {
     job *j = data;
     const batch *b = j->b;
     desk d;
+    hand h = arrive(j);
     d.tensor = -1;
     forget_counts(&d.fresh);
     forget_counts(&d.delta);
     forget_counts(&d.grad);
-    const int64_t chunks = j->first[b->num];
-    int64_t k = 0;
-    for (;;) {
-        int64_t chunk = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED);
-        if (chunk >= chunks) break;
-        while (chunk >= j->first[k + 1]) k++;
+    int64_t chunk, k = 0;
+    while ((chunk = next_chunk(j, &h)) >= 0) {
+        k = tensor_of(j, chunk, k);
         if (d.tensor != k) {
             leave(b, j->loop, &d);
-            d.tensor = k;
+            enter(b, k, &d);
         }
         do_chunk(j, k, chunk, &d);
         if (b->active && b->active[k].units && chunk == j->first[k])
@@ -507,7 +569,7 @@ EXPORT int torchvitals_measure(const batch *b) {
         return NO_MEMORY;
     }
     int found = FINITE;
-    job j = {b, chosen, first, slots, 0};
+    job j = new_job(b, first, slots);
     if (b->parallel && b->threads > 1 && elements > ALONE)
         b->parallel(work, &j, (unsigned)b->threads, 0);
     else
@@ -545,11 +607,10 @@ EXPORT int torchvitals_measure(const batch *b) {
 static void copy_chunks(void *data) {
     job *j = data;
     const batch *b = j->b;
-    int64_t k = 0;
-    for (;;) {
-        int64_t chunk = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED);
-        if (chunk >= j->first[b->num]) break;
-        while (chunk >= j->first[k + 1]) k++;
+    hand h = arrive(j);
+    int64_t chunk, k = 0;
+    while ((chunk = next_chunk(j, &h)) >= 0) {
+        k = tensor_of(j, chunk, k);
         const int64_t size = WIDTH[b->dtype[k]], begin = (chunk - j->first[k]) * CHUNK;
         const int64_t left = b->count[k] - begin, n = left < CHUNK ? left : CHUNK;
         memcpy((char *)(uintptr_t)b->old[k] + begin * size,
@@ -560,7 +621,7 @@ static void copy_chunks(void *data) {
 EXPORT int torchvitals_copy(const batch *b) {
     int64_t elements = 0, *first = first_chunks(b, &elements);
     if (!first) return 1;
-    job j = {b, chosen, first, NULL, 0};
+    job j = new_job(b, first, NULL);
     if (b->parallel && b->threads > 1 && elements > ALONE)
         b->parallel(copy_chunks, &j, (unsigned)b->threads, 0);
     else

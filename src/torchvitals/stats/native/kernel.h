@@ -75,7 +75,9 @@ enum { KEPT = 2 * BLOCK };
 typedef struct {
     uint32_t code[TABLES][CODES];
     uint64_t zero, under_pos, under_neg, seen;
-    int used;      /* codes from here on, of either sign, are untouched */
+    int used;      /* codes from here on, of either sign, are untouched, */
+    int least;     /* and so are those below this one */
+    int tabled;    /* more than the first table is used */
     int scattered; /* too many codes lie below a window */
     int num_kept;
     sieve sieve;
@@ -175,7 +177,8 @@ static inline void add_to(uint32_t *bin, uint32_t count, int shared) {
 static inline void forget_counts(tally *t) {
     memset(t->code, 0, sizeof t->code);
     t->zero = t->under_pos = t->under_neg = t->seen = 0;
-    t->used = t->scattered = t->num_kept = 0;
+    t->used = t->tabled = t->scattered = t->num_kept = 0;
+    t->least = CODES / 2;
     t->sieve.taken = 0;
 }
 

@@ -33,9 +33,7 @@ static inline word signs(word v) { return _mm512_srai_epi32(v, 31); }
 #define QUARTERS(v) _mm512_shuffle_i64x2(v, v, 0xb1)
 #define PAIRS(v) _mm512_shuffle_epi32(v, 0x4e)
 #define NEIGHBOURS(v) _mm512_shuffle_epi32(v, 0xb1)
-static inline uint32_t below(word v, uint32_t limit) {
-    return _mm512_cmplt_epu32_mask(v, all_lanes(limit));
-}
+static inline uint32_t below(word v, word limit) { return _mm512_cmplt_epu32_mask(v, limit); }
 /* The digit of a + b + c stays in a; the carry is given back. */
 static inline word add_up(word *a, word b, word c) {
     const word carry = _mm512_ternarylogic_epi32(*a, b, c, 0xe8);
@@ -59,9 +57,9 @@ static inline word signs(word v) { return _mm256_srai_epi32(v, 31); }
 #define UPPER_HALVES(a, b) _mm256_permute2x128_si256(a, b, 0x31)
 #define PAIRS(v) _mm256_shuffle_epi32(v, 0x4e)
 #define NEIGHBOURS(v) _mm256_shuffle_epi32(v, 0xb1)
-static inline uint32_t below(word v, uint32_t limit) {
+static inline uint32_t below(word v, word limit) {
     /* v < limit as unsigned numbers: the larger of both is not v. */
-    const word reached = _mm256_cmpeq_epi32(_mm256_max_epu32(v, all_lanes(limit)), v);
+    const word reached = _mm256_cmpeq_epi32(_mm256_max_epu32(v, limit), v);
     return ~(uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(reached)) & 0xff;
 }
 static inline word add_up(word *a, word b, word c) {
@@ -104,39 +102,75 @@ static inline pair add(pair *a, pair b, pair c) {
     return carry;
 }
 
+#define ALWAYS static inline __attribute__((always_inline))
+
+/* The elements of a step that are below the window. AVX-512 puts them aside on the way; otherwise
+ * the smallest magnitudes tell whether the step has any, and then it is looked through again. */
 typedef struct {
-    word top, one, tiny;
+    word smallest, end;
+    int num;
+    uint32_t bits[STEP + LANES];
+} few;
+
+typedef struct {
+    word top, one;
     pair digit[FIRST_CARRY];
 } sums;
 
-#define ALWAYS static inline __attribute__((always_inline))
+/* `magnitude`: the sign shifted out, less one; zero wraps around, and is not below anything. */
+#if defined(__AVX512F__)
+ALWAYS void put_aside(few *f, word bits, word magnitude) {
+    const uint32_t mask = below(magnitude, f->end);
+    put(f->bits + f->num, _mm512_maskz_compress_epi32((__mmask16)mask, bits));
+    f->num += __builtin_popcount(mask);
+}
 
-ALWAYS pair one_word(const float *x, sums *s) {
+ALWAYS void find_few(const float *x, few *f) { (void)x, (void)f; }
+#else
+ALWAYS void put_aside(few *f, word bits, word magnitude) {
+    (void)bits;
+    f->smallest = lowest(f->smallest, magnitude);
+}
+
+static __attribute__((noinline)) void search(const float *x, few *f) {
+    for (int i = 0; i < STEP; i += LANES) {
+        uint32_t mask = below(less(UP(bits_of(x + i), 1), all_lanes(1)), f->end);
+        for (; mask; mask &= mask - 1) memcpy(f->bits + f->num++, x + i + __builtin_ctz(mask), 4);
+    }
+}
+
+ALWAYS void find_few(const float *x, few *f) {
+    if (below(f->smallest, f->end)) search(x, f);
+    f->smallest = all_lanes(UINT32_MAX);
+}
+#endif
+
+ALWAYS pair one_word(const float *x, sums *s, few *f) {
     __builtin_prefetch(x + BLOCK); /* counting leaves memory idle: the next block is asked for */
     const word bits = bits_of(x), magnitude = UP(bits, 1);
     /* Beyond the window the shift leaves nothing. */
     const word found = shifted(s->one, less(s->top, DOWN(magnitude, 23)));
-    s->tiny = lowest(s->tiny, less(magnitude, s->one)); /* zero wraps around: it is not tiny */
+    put_aside(f, bits, less(magnitude, s->one));
     return (pair){found, both_of(found, signs(bits))};
 }
 
-ALWAYS pair two_words(const float *x, sums *s) {
-    const pair a = one_word(x, s), b = one_word(x + LANES, s);
+ALWAYS pair two_words(const float *x, sums *s, few *f) {
+    const pair a = one_word(x, s, f), b = one_word(x + LANES, s, f);
     return add(&s->digit[0], a, b);
 }
 
-ALWAYS pair four_words(const float *x, sums *s) {
-    const pair a = two_words(x, s), b = two_words(x + 2 * LANES, s);
+ALWAYS pair four_words(const float *x, sums *s, few *f) {
+    const pair a = two_words(x, s, f), b = two_words(x + 2 * LANES, s, f);
     return add(&s->digit[1], a, b);
 }
 
-ALWAYS pair eight_words(const float *x, sums *s) {
-    const pair a = four_words(x, s), b = four_words(x + 4 * LANES, s);
+ALWAYS pair eight_words(const float *x, sums *s, few *f) {
+    const pair a = four_words(x, s, f), b = four_words(x + 4 * LANES, s, f);
     return add(&s->digit[2], a, b);
 }
 
-ALWAYS pair sixteen_words(const float *x, sums *s) {
-    const pair a = eight_words(x, s), b = eight_words(x + 8 * LANES, s);
+ALWAYS pair sixteen_words(const float *x, sums *s, few *f) {
+    const pair a = eight_words(x, s, f), b = eight_words(x + 8 * LANES, s, f);
     return add(&s->digit[3], a, b);
 }
 
@@ -158,30 +192,18 @@ static inline uint32_t end_of(const sieve *s) {
     return ((uint32_t)(s->top - WINDOW + 1) << 23) - 1;
 }
 
-/* Look up the elements below the window. */
-static __attribute__((noinline)) void look_up(const float *x, int n, tally *t) {
-    const uint32_t end = end_of(&t->sieve);
-    const word one = all_lanes(1);
-    int found = 0;
-    for (int i = 0; i < n; i += LANES) {
-        uint32_t mask = below(less(UP(bits_of(x + i), 1), one), end);
-        for (; mask; mask &= mask - 1, found++) {
-            uint32_t bits;
-            memcpy(&bits, x + i + __builtin_ctz(mask), 4);
-            if ((bits >> 22) & (CODES / 2 - 1))
-                t->code[0][bits >> 22]++;
-            else
-                *(bits >> 31 ? &t->under_neg : &t->under_pos) += 1;
-        }
+/* Count those one by one; says how many they were. */
+static int look_up(few *f, tally *t) {
+    const int found = f->num;
+    for (int i = 0; i < found; i++) {
+        const uint32_t bits = f->bits[i];
+        if ((bits >> 22) & (CODES / 2 - 1))
+            t->code[0][bits >> 22]++;
+        else
+            *(bits >> 31 ? &t->under_neg : &t->under_pos) += 1;
     }
-    t->sieve.looked_up += (uint32_t)found;
-    t->scattered = found > n / 8;
-}
-
-static uint32_t smallest_of(word v) {
-    uint32_t lane[LANES], found = UINT32_MAX;
-    put(lane, v);
-    for (int k = 0; k < LANES; k++) found = lane[k] < found ? lane[k] : found;
+    if (found) t->least = 0;
+    f->num = 0;
     return found;
 }
 
@@ -197,11 +219,19 @@ int OF(sift)(const float *x, int n, tally *t) {
     if (!groups || top < LOWEST || top > HIGHEST || t->scattered) return 0;
     if (s->taken && (top > s->top || s->taken + (uint32_t)groups > MOST)) OF(settle)(t);
     if (!s->taken) open_window(s, top);
-    sums now = {all_lanes((uint32_t)s->top), all_lanes(1), all_lanes(UINT32_MAX), {{{0}, {0}}}};
+    sums now = {all_lanes((uint32_t)s->top), all_lanes(1), {{{0}, {0}}}};
+    few aside; /* its bits are not set */
+    aside.smallest = all_lanes(UINT32_MAX), aside.end = all_lanes(end_of(s)), aside.num = 0;
     for (int k = 0; k < FIRST_CARRY; k++) now.digit[k] = get(&s->digit[k]);
-    for (int g = 0; g < groups; g++) carry_on(s, sixteen_words(x + g * STEP, &now));
+    int found = 0;
+    for (int g = 0; g < groups; g++) {
+        carry_on(s, sixteen_words(x + g * STEP, &now, &aside));
+        find_few(x + g * STEP, &aside);
+        found += look_up(&aside, t);
+    }
     for (int k = 0; k < FIRST_CARRY; k++) set(&s->digit[k], now.digit[k]);
-    if (smallest_of(now.tiny) < end_of(s)) look_up(x, groups * STEP, t);
+    s->looked_up += (uint32_t)found;
+    t->scattered = found > groups * STEP / 8;
     return groups * STEP;
 }
 
@@ -255,6 +285,7 @@ void OF(settle)(tally *t) {
         for (int b = 0; b < WINDOW; b++) all[b] += (a >> b & 1) << k;
         for (int b = 0; b < WINDOW; b++) negative[b] += (n >> b & 1) << k;
     }
+    if (s->top - WINDOW + 1 < t->least) t->least = s->top - WINDOW + 1;
     uint64_t found = s->looked_up;
     for (int b = 0; b < WINDOW; b++) {
         t->code[0][s->top - b] += all[b] - negative[b];

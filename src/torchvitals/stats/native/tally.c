@@ -17,6 +17,7 @@ static void tally_constant(float value, int n, tally *t) {
         *(bits >> 31 ? &t->under_neg : &t->under_pos) += (uint64_t)n;
     else
         t->code[0][bits >> 22] += (uint32_t)n;
+    t->least = 0;
 }
 
 static uint32_t smallest_code(tally *t) {
@@ -57,18 +58,26 @@ static void count(const loops *loop, const float *x, int n, tally *t) {
     const int sifted = loop->sift(x, n, t), rest = n - sifted;
     if (!rest) return;
     loop->tally_all(x + sifted, rest, t);
+    t->tabled = 1;
+    t->least = 0;
     part_tiny(loop, x + sifted, rest, t);
 }
 
-/* What was kept; before the end, what is left over by sifting stays. */
+/* What was kept; before the end, what is left over by sifting stays. At the end zeros make it a
+ * whole number of steps, and are not counted. */
 static void count_kept(const loops *loop, tally *t, int end) {
-    const int kept = t->num_kept, sifted = loop->sift(t->kept, kept, t), rest = kept - sifted;
+    enum { STEPS = 256 };
+    const int kept = t->num_kept, added = end ? -kept & (STEPS - 1) : 0;
+    memset(t->kept + kept, 0, (size_t)added * sizeof *t->kept);
+    const int sifted = loop->sift(t->kept, kept + added, t);
     t->num_kept = 0;
-    if (end || !sifted) {
-        count(loop, t->kept + sifted, rest, t);
+    if (!sifted) {
+        count(loop, t->kept, kept, t);
+    } else if (end) {
+        t->zero -= (uint64_t)added;
     } else {
-        memmove(t->kept, t->kept + sifted, (size_t)rest * sizeof *t->kept);
-        t->num_kept = rest;
+        t->num_kept = kept - sifted;
+        memmove(t->kept, t->kept + sifted, (size_t)t->num_kept * sizeof *t->kept);
     }
 }
 
@@ -120,18 +129,19 @@ void fold(const loops *loop, tally *t, uint32_t *bins, int shared) {
     enum { FIRST = 2 * (127 + MIN_EXPONENT), LAST = 2 * (127 + MAX_EXPONENT), INF = 2 * 255 };
     if (t->num_kept) count_kept(loop, t, 1);
     loop->settle(t);
-    const int used = t->used > FIRST ? t->used - FIRST : 0, inside = LAST - FIRST;
-    const int to = used < inside ? used : inside;
+    const int least = t->least > FIRST ? t->least : FIRST, num = t->used - least;
+    const int inside = LAST > least ? LAST - least : 0, to = num < inside ? num : inside;
     uint64_t left = t->seen - t->zero - t->under_pos - t->under_neg;
-    for (int negative = 0; negative < 2; negative++) {
+    for (int negative = 0; negative < 2 && num > 0; negative++) {
         uint32_t sum[CODES / 2];
         uint32_t *nearest = bins + (negative ? ZERO_BIN - 1 : ZERO_BIN + 1);
         const int way = negative ? -1 : 1;
-        if (!used) break;
-        loop->drain(t, negative * (CODES / 2) + FIRST, used, sum);
-        left -= total(sum, used);
-        add_run(nearest + way, way, sum, to, shared);
-        const int above = used < INF - FIRST ? used : INF - FIRST;
+        loop->drain(t, negative * (CODES / 2) + least, num, sum);
+        left -= total(sum, num);
+        int from = 0;
+        while (from < to && !sum[from]) from++; /* their bins are not even in a cache */
+        add_run(nearest + way * (1 + least - FIRST + from), way, sum + from, to - from, shared);
+        const int above = t->used < INF ? num : INF - least;
         if (above > inside)
             add_to(nearest + way * (SIDE - 1), (uint32_t)total(sum + inside, above - inside),
                    shared);
@@ -148,5 +158,6 @@ void fold(const loops *loop, tally *t, uint32_t *bins, int shared) {
     }
     if (t->zero) add_to(&bins[ZERO_BIN], (uint32_t)t->zero, shared);
     t->zero = t->under_pos = t->under_neg = t->seen = 0;
-    t->used = t->scattered = 0;
+    t->used = t->tabled = t->scattered = 0;
+    t->least = CODES / 2;
 }
