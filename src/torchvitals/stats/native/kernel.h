@@ -160,6 +160,13 @@ extern const loops loops_baseline;
 extern const loops loops_avx2, loops_avx512;
 #endif
 
+/* The loops of the best instruction set here, or of the one that was asked for (sets.c). */
+const loops *chosen_loops(void);
+
+/* Bytes of an element; `n` elements as float32, in `room` if they are of another dtype (elements.c). */
+int width_of(int dtype);
+const float *as_float(const loops *loop, uint64_t base, int dtype, int64_t at, int n, float *room);
+
 /* Whether all squares of a block stayed in float32's range. */
 static inline int is_ordinary(const block_sums *s) { return is_finite((float)s->sumsq); }
 
