@@ -39,7 +39,7 @@ class Keeping:
 
     def put(self, model: nn.Module | None, step: int, values: dict[str, float]) -> None:
         """Store the values of a step."""
-        self._last = {step: dict(values)}
+        self._last = {step: values}
         if self._run is False or self._closed or model is None:
             return
         if self._recorder is None:
@@ -58,7 +58,7 @@ class Keeping:
     def everything(self) -> dict[int, dict[str, float]]:
         """All values, by step; without a run only those of the last step are still there."""
         if self._recorder is None or self.path is None:
-            return dict(self._last)
+            return {step: dict(values) for step, values in self._last.items()}
         self._recorder.flush()
         found: dict[int, dict[str, float]] = {}
         with open_run(self.path) as history:

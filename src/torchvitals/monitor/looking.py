@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 from weakref import finalize, ref
 
 from torch import Tensor, nn
@@ -38,6 +39,8 @@ class Looking:
         self._sites: tuple[str, ...] = ()
         self._weights: list[Tensor] = []
         """The parameters again, in the order of their `_sites`."""
+        self._slopes: Any = None
+        """What the backend prepares once for the gradients of all of them."""
         self._backend = backend
         self._on_trouble = on_trouble
         self._looks = looks
@@ -66,6 +69,7 @@ class Looking:
             self.parameters = dict(parameters)
             self._sites = tuple(parameters)
             self._weights = self._backend.fixed(parameters.values())
+            self._slopes = None
 
     def forget_reference(self) -> None:
         """Compare with nothing."""
@@ -98,7 +102,11 @@ class Looking:
         self.pause()
         self.pairing.clear()
         found = self.book.finish()
-        return found if self._means is None else {**self._means.finish(), **found}
+        if self._means is None:
+            return found
+        values = self._means.finish()
+        values |= found
+        return values
 
     def close(self) -> None:
         """Look no more."""
@@ -189,6 +197,11 @@ class Looking:
         found = [grad for grad in grads if grad is not None]
         if len(found) < len(grads):
             sites = tuple(s for s, g in zip(sites, grads, strict=True) if g is not None)
+        elif found:
+            # Other tensors each step, of the same sizes.
+            if self._slopes is None:
+                self._slopes = self._backend.layout(found)
+            found = self._backend.fixed(found, layout=self._slopes)
         m.run_on_all(
             self.metrics, self.book, m.GRADIENT, sites, found, backend=self._backend, log_as=kind,
             scale=1.0 / self._scaling.factor(),

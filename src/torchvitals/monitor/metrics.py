@@ -91,7 +91,7 @@ class Metrics:
     def __init__(self) -> None:
         self._metrics: dict[str, dict[str, Metric]] = {}
         self._wanted: dict[tuple[str, str], list[Metric]] = {}
-        self._plans: dict[tuple[str, tuple[str, ...]], Statistics | None] = {}
+        self._plans: dict[tuple[str, int], tuple[tuple[str, ...], Statistics | None]] = {}
         self.changed = False
         """Whether any was added since somebody looked."""
 
@@ -139,11 +139,14 @@ class Metrics:
 
     def statistics(self, kind: str, sites: tuple[str, ...]) -> Statistics | None:
         """How to serve these sites in one pass; None where a function must be called."""
-        if (kind, sites) not in self._plans:
+        # By the object: hashing hundreds of names takes longer than what the plan saves.
+        known = self._plans.get((kind, id(sites)))
+        if known is None:
             if len(self._plans) > MAX_PLANS:
                 self._plans.clear()
-            self._plans[kind, sites] = Statistics.of(sites, [self.of(kind, site) for site in sites])
-        return self._plans[kind, sites]
+            plan = Statistics.of(sites, [self.of(kind, site) for site in sites])
+            known = self._plans[kind, id(sites)] = (sites, plan)
+        return known[1]
 
     def any_of(self, *kinds: str) -> bool:
         """Whether there are any of these kinds."""
@@ -221,7 +224,9 @@ class MetricBook:
             else:
                 found[key] = result
         plain, self._plain, self._sums, self._joined = self._plain, {}, {}, {}
-        return {**plain, **self._floats(found)}
+        if found:
+            plain |= self._floats(found)
+        return plain
 
     def _floats(self, found: dict[str, Any]) -> dict[str, float]:
         held = {key: value for key, value in found.items() if isinstance(value, Tensor)}
