@@ -336,3 +336,63 @@ def test_dormant_units_are_far_below_the_layers_mean(tmp_path, backend):
     assert monitor.history.series("activation/3/dead_frac").values.tolist() == [1.0]
     assert not len(monitor.history.series("activation/3/dormant_frac").values)
     monitor.close()
+
+
+def test_inference_in_training_mode_is_seen_and_raises_nothing(tmp_path):
+    """Monte Carlo dropout: tensors that do not count how often they are written into."""
+    model = make_net()
+    monitor, optimizer = watched(tmp_path, model)
+    with monitor:
+        for x in batches(4):
+            model(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        def run():
+            x, again = batches(2, seed=7)
+            with torch.inference_mode():
+                model(x)
+            model(again).square().mean().backward()
+
+        seen = outputs_of(model, ["norm", "head"], run)
+        optimizer.step()
+        for name, x in seen.items():
+            got = monitor.history.series(Key("activation", name, "rms"))
+            assert got.steps[-1] == 5
+            assert got.values[-1] == pytest.approx(x.square().mean().sqrt().item(), rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_an_output_without_a_shape_is_measured_by_its_values(tmp_path):
+    kept = []
+
+    class Ragged(nn.Module):
+        def forward(self, x):
+            kept.append(torch.cat([x[0], x[1, :3]]).double())
+            return torch.nested.nested_tensor([x[0], x[1, :3]])
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.ragged, self.act = nn.Linear(8, 8), Ragged(), nn.ReLU()
+
+        def forward(self, x):
+            x = self.act(self.first(x))
+            self.ragged(x.detach())
+            return x
+
+    torch.manual_seed(0)
+    model = Model()
+    monitor, optimizer = watched(tmp_path, model)
+    with monitor:
+        for x in batches(3):
+            model(x).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        history = monitor.history
+        out = history.series("activation/act/rms")
+        ragged = history.series("activation/ragged/rms")
+        assert out.steps.tolist() == ragged.steps.tolist() == [1, 2, 3]
+        np.testing.assert_allclose(
+            ragged.values, [x.square().mean().sqrt().item() for x in kept], rtol=1e-6
+        )

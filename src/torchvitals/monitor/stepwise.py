@@ -50,7 +50,8 @@ class Stepwise(Handing):
 
     def _pre_hook(self, number: int) -> Callable[..., Any]:
         def before_step(_optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-            if self._outer[number] is not None and running(self._outer[number]):
+            self._forget_failed()
+            if self._outer[number] is not None:
                 # A subclass that calls super().step() comes here twice.
                 self._depth[number] += 1
                 return None
@@ -69,6 +70,14 @@ class Stepwise(Handing):
             return self._with_closure(number, closure, args, kwargs)
 
         return before_step
+
+    def _forget_failed(self) -> None:
+        """A step() that raised has left its frame behind: what it looked at is not this step's."""
+        for number, frame in enumerate(self._outer):
+            if frame is not None and not running(frame):
+                self._outer[number] = None
+                if self._probes.gradients is not None:
+                    self._probes.gradients.forget()
 
     def _with_closure(
         self, number: int, closure: Callable[[], Any], args: Any, kwargs: Any
@@ -198,6 +207,7 @@ class Stepwise(Handing):
         if not self._active or probe is None or not self._wall.up("gradients"):
             return None
         begun = time.perf_counter()
+        self._forget_failed()
         lines = None
         with self._wall.around("gradients"):
             lines = probe.before_clip(parameters)

@@ -222,7 +222,12 @@ def watch(
     def make_probes(
         on_error: Callable[[str, Exception], None], on_compile: Callable[[], None]
     ) -> Probes:
-        trainable = [i for i in chosen if tree.parameters[i].parameter.requires_grad]
+        # One without elements has nothing to measure.
+        trainable = [
+            i
+            for i in chosen
+            if (parameter := tree.parameters[i].parameter).requires_grad and parameter.numel()
+        ]
         criterion = None
         if inputs and not compiled:
             criterion = Criterion(list(models.values()), on_error=partial(on_error, Criterion.name))

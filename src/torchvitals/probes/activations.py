@@ -285,7 +285,12 @@ class Activations:
             return
         waiting = self._waiting
         site = waiting.settled.get(module)
-        if site is not None and type(output) is Tensor and module.training:
+        if (
+            site is not None
+            and type(output) is Tensor
+            and module.training
+            and not output.is_inference()
+        ):
             waiting.add(site, output)
             if waiting.full:
                 self._timed(self.flush)
@@ -343,10 +348,16 @@ class Activations:
         return site
 
     def _take(self, site: Site, tensor: Tensor) -> None:
+        if tensor.is_nested and tensor.layout is torch.strided:
+            # It has no shape. Its values have no units either.
+            self._measure([site], (tensor.values().reshape(-1, 1),))
+            return
         if type(tensor) is not Tensor:
             tensor = local(tensor)
         size = tensor.numel()
-        if size <= SMALL and tensor.is_cpu and site.watched is None and site.alone:
+        # Inference tensors do not count how often they are written into: they never wait.
+        waits = site.alone and site.watched is None and not tensor.is_inference()
+        if waits and size <= SMALL and tensor.is_cpu:
             # Measured at once; the step's end tells whether waiting would have been safe.
             self._on_trial += size
             if self._on_trial <= TRIAL_ELEMENTS:

@@ -58,7 +58,9 @@ class Keeper:
 
     @property
     def rolls(self) -> bool:
-        """Whether a copy made in one step may serve the next."""
+        """Whether a copy made in one step may serve the next: of tensors read as they are."""
+        if isinstance(self.tensors, FixedTensors) and self.tensors.copied:
+            return False
         return on_cpu(self.tensors)
 
     def keep(self, step: int) -> None:

@@ -137,6 +137,7 @@ def _tap(
                 and _current_graph_task_id() == -1
                 and _transformed() is None
                 and len(tensors) < NUMBER
+                and not output.is_inference()
             ):
                 add_site(site)
                 add_tensor(output)

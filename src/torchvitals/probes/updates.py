@@ -8,7 +8,8 @@ group) is in Δw; nothing is reconstructed from lr × gradient.
                        lr_ratio (= ‖Δw‖ / ‖g‖ after clipping), frozen (1 after `PATIENCE` checks)
     update/<module>/norm, ratio, lr_ratio       the root is the whole model
 
-"exact" keeps a copy of the weights; "sampled" keeps `sample_size` elements of each.
+"exact" keeps a copy of the weights; "sampled" keeps `sample_size` elements of each. Complex weights
+are always kept whole.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from torchvitals.probes.complex_updates import ComplexUpdates
 from torchvitals.probes.gradients import Gradients
 from torchvitals.probes.keeper import Keeper
 from torchvitals.probes.pieces import Piece, scaled
@@ -82,7 +85,12 @@ class Updates:
         self._chosen = np.array(chosen, dtype=np.intp)
         self._names = [site.name for site in sites]
         self._tensors: list[Tensor] = [site.parameter for site in sites]
-        self._lines = Lines(self._tensors)
+        self._complex: ComplexUpdates | None = None
+        plain = self._tensors
+        if mode and any(t.is_complex() for t in plain):
+            self._complex = ComplexUpdates(plain, backend)
+            plain = [torch.empty(0) if t.is_complex() else t for t in plain]
+        self._lines = Lines(plain)
         self.shards = Shards(self._tensors)
         self._sizes = np.array([t.numel() for t in self._tensors], dtype=np.float64)
         self._trainable = np.array([t.requires_grad for t in self._tensors])
@@ -118,6 +126,8 @@ class Updates:
     def before_step(self, step: Stepping) -> None:
         """Keep what the weights are now."""
         mine = self._lines.of(step)
+        if self._complex is not None:
+            self._complex.before_step(step)
         if not mine.lines or not self._mode:
             return
         if self._mode == "exact":
@@ -138,6 +148,12 @@ class Updates:
         `gradients`: its measurements ride along.
         """
         mine = self._lines.of(step)
+        if self._complex is not None:
+            weights, changes = self._weight_bins.of, self._change_bins.of
+            found = self._complex.after_step(step, weights, changes)
+            if found is not None:
+                self._measured.update(found[0])
+                self._raw.whole.append(found)
         if not mine.lines:
             return
         self._measured.update(mine.lines)

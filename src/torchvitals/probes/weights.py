@@ -160,6 +160,8 @@ class Weights:
 
 def twin_frac(rows: Tensor) -> float:
     """Share of the rows that are equal to another one."""
+    if rows.is_complex():
+        rows = torch.view_as_real(rows.resolve_conj())
     flat = rows.cpu().reshape(len(rows), -1).double().numpy()
     _, counts = np.unique(flat, axis=0, return_counts=True)
     return float(counts[counts > 1].sum() / len(flat))

@@ -121,7 +121,7 @@ class NativeBackend:
         if slopes is not None and slopes.like(table):
             batch.grad = slopes.places.data
         else:
-            directions = addresses_of(grads, table)
+            directions, _read = addresses_of(grads, table)
             if with_grads and not directions.all():
                 # Sparse, missing or of another dtype: they can't ride along.
                 there = [grad for grad in grads if grad is not None]

@@ -58,7 +58,8 @@ class FixedTensors(list[Tensor]):
     def table(self) -> Table:
         """The table of the tensors where they are now."""
         table = self._table
-        if table is None or not (self._ours or table.take(self)):
+        # A copy of what can't be read as it is holds what was there when it was made.
+        if table is None or table.copied or not (self._ours or table.take(self)):
             like = self._like
             table = self._table = Table(self) if like is None else like.table(self)
         return table
@@ -67,6 +68,11 @@ class FixedTensors(list[Tensor]):
     def plain(self) -> bool:
         """Whether the kernel could read them as they were when the table was last asked for."""
         return self._table is not None and not self._table.copied
+
+    @property
+    def copied(self) -> bool:
+        """Whether it could not: copies were read then."""
+        return self._table is not None and self._table.copied
 
     @property
     def addresses(self) -> bytes:
@@ -205,13 +211,23 @@ def on_cpu(tensors: Sequence[Tensor]) -> bool:
     return fixed or all(map(_is_cpu, tensors))
 
 
-def addresses_of(grads: Sequence[Tensor | None], table: Table) -> NDArray[np.uint64]:
-    """Addresses of the gradients that are laid out like their weights; 0 for the others."""
+def addresses_of(
+    grads: Sequence[Tensor | None], table: Table
+) -> tuple[NDArray[np.uint64], list[Tensor]]:
+    """Addresses of the gradients, 0 where there is none like its weight; and what lies there.
+
+    Dense ones in another order than a row's (channels last, transposed) are copied, as their weights
+    are.
+    """
     found = np.zeros(len(grads), dtype=np.uint64)
+    read: list[Tensor] = []
     for line, grad in enumerate(grads):
-        if grad is not None and all_plain([grad]) and CODES[grad.dtype] == table.codes[line]:
-            found[line] = grad.data_ptr()
-    return found
+        if grad is None or CODES.get(grad.dtype) != table.codes[line]:
+            continue
+        if grad.is_cpu and grad.layout is torch.strided:
+            read.append(grad.contiguous())
+            found[line] = read[-1].data_ptr()
+    return found, read
 
 
 def room(bins: Bins, num: int) -> int:
