@@ -229,6 +229,30 @@ def test_clipping_by_norm(tmp_path, through, limit):
         assert row[Key("update", ROOT, "lr_ratio")] == pytest.approx(0.1, rel=1e-2)
 
 
+@pytest.mark.parametrize("way", ["known norm", "twice"])
+def test_clipping_in_two_calls(tmp_path, way):
+    model = make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    parameters = list(model.parameters())
+    with torchvitals.watch(model, optimizer, run=tmp_path / "run", every=1) as monitor:
+        (x,) = batches(1)
+        (100 * loss_of(model, x)).backward()
+        before = norm_of([p.grad for p in parameters])
+        if way == "twice":
+            clip_grad_norm_(parameters, before / 2)
+            clip_grad_norm_(parameters, before / 8)
+        else:
+            grads = [p.grad for p in parameters if p.grad is not None]
+            norm = nn.utils.get_total_norm(grads)
+            nn.utils.clip_grads_with_norm_(parameters, before / 8, norm)
+        assert norm_of([p.grad for p in parameters]) == pytest.approx(before / 8, rel=1e-4)
+        optimizer.step()
+        row = monitor.history.row(1)
+        assert row[Key("gradient", ROOT, "norm")] == pytest.approx(before, rel=1e-5)
+        assert row[Key("gradient", ROOT, "clipped_norm")] == pytest.approx(before / 8, rel=1e-4)
+        assert row[Key("gradient", ROOT, "clip_ratio")] == pytest.approx(8.0, rel=1e-4)
+
+
 def test_clipping_by_value(tmp_path):
     model = make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -187,6 +187,8 @@ class Gradients:
             measured[lines] = True
         after = sumsq.copy()
         overall = blank((steps, len(OVERALL)))
+        clipped: list[int] = []
+        unclipped = np.empty(0)
         for clips in zip(*(raw.clips for raw in raws), strict=True):
             limits = np.array([clip.limit for clip in clips])
             if clips[0].norm is None:
@@ -195,9 +197,12 @@ class Gradients:
             norms = np.array([float(clip.norm) for clip in clips])
             if self.shards.any and np.isnan(norms).any():
                 norms = np.sqrt(np.nansum(sumsq[:, clips[0].lines], axis=1))
+            if clips[0].lines != clipped:
+                clipped, unclipped = clips[0].lines, norms
             with np.errstate(divide="ignore", invalid="ignore"):
                 factors = np.minimum(1.0, limits / (norms + 1e-6))
-                overall[:, 1] = norms / limits
+                # Clipped twice: what counts is the norm before all of it.
+                overall[:, 1] = unclipped / limits
             after[:, clips[0].lines] *= factors[:, None] ** 2
         for parts in zip(*(raw.after for raw in raws), strict=True):
             after[:, parts[0][0]] = s.finite_sumsq(stacked(parts, "sums"))
