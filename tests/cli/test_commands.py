@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from tests.cli.conftest import Vitals
 from tests.views.made_runs import WEIGHTS, write_columns
+from tests.views.test_own_metrics import train
 from torchvitals import __version__
 from torchvitals.cli.main import COMMANDS
 from torchvitals.record import Key, RunInfo
@@ -50,6 +51,18 @@ def test_a_wrong_command_gets_the_closest(run: Vitals) -> None:
     assert done.exit_code == 2
     assert "Did you mean show?" in done.stderr
     assert "There are demo, run, ui, ls" in run("xyzzy").stderr
+
+
+@pytest.mark.parametrize("kind", ["gradient", "parameter", "activation"])
+def test_runs_of_a_module_monitor_are_shown(run: Vitals, tmp_path: Path, kind: str) -> None:
+    path = str(train(tmp_path / "run"))
+    done = run("show", path, "--kind", kind)
+    assert "at step 4, worst first" in done.output
+    assert "Nothing of kind" not in done.output
+    whole = run("show", path).output
+    assert "3 steps, 14 columns" in whole
+    for title in ("Gradients", "Activations", "Parameters"):
+        assert f"{title} at step 4" in whole
 
 
 @pytest.mark.usefixtures("runs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torchvitals.coordcheck import check as check_module
 from torchvitals.coordcheck.check import usual_loss
 from torchvitals.coordcheck.progress import Bar
 from torchvitals.coordcheck.table import CoordinateRow
-from torchvitals.record import MissingExtra
+from torchvitals.record import ConfigError, MissingExtra
 
 from .examples import FOLDER
 
@@ -131,6 +132,54 @@ def test_wrong_widths(widths: list[int]) -> None:
         coordinate_check(Net, widths, batches())
 
 
+def no_width() -> nn.Module:
+    return nn.Linear(4, 3)
+
+
+MISUSE: list[tuple[str, Any, str]] = [
+    ("make_model", lambda width: None, "make_model must return a torch.nn.Module, got None for "),
+    ("make_model", no_width, r"function of the width that returns a .* got no_width\(\)"),
+    ("make_model", nn.Linear(8, 8), "make_model must be a function of the width .* got a Linear"),
+    ("widths", 64, r"widths must be different whole numbers above 0, got 64; for instance \[64"),
+    ("widths", [8.0, 16.0], r"whole numbers above 0, got \[8.0, 16.0\]"),
+    ("seeds", [1, 1], r"different whole numbers such as \[0, 1, 2\], got \[1, 1\]"),
+    ("seeds", 1.5, "seeds must be at least 1, or .* got 1.5"),
+    ("at", 1, r"at must lie within .* got 1; for instance at=\[0, 1\]"),
+    ("steps", "3", "steps must be at least 1, got '3'"),
+    ("modules", 5, "modules=5 is not a regular expression"),
+    ("optimizer", torch.optim.SGD, r"the class SGD.* use optimizer=lambda model: SGD\(model.par"),
+    ("optimizer", partial(torch.optim.SGD, lr=0.1), "got the class SGD, which takes parameters"),
+    ("optimizer", lambda model: None, r"must return an optimizer, with zero_grad\(\) .* got None"),
+    ("optimizer", ["adam"], "a function of the model or one of adam, adamw, sgd, got a list"),
+    ("loss", lambda model: model, r"loss must be a function of model and batch, got <lambda>\(mod"),
+    ("loss", lambda model, batch: None, "loss must return a tensor .* got None; does it end"),
+    ("batches", 5, "batches must be an iterable of batches, or .* got 5"),
+    ("batches", lambda width: [], r"without arguments that gives one, got <lambda>\(width\)"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "text"), MISUSE)
+def test_misuse_is_named_with_what_to_do(name: str, value: Any, text: str) -> None:
+    settings: dict[str, Any] = {"make_model": Net, "widths": [8], "batches": batches()}
+    # What only shows when the loss is used comes before the second model, too.
+    with pytest.raises(ConfigError, match=text):
+        coordinate_check(**{**settings, "steps": 1, "seeds": 1, "optimizer": "sgd", name: value})
+
+
+def test_numbers_of_numpy_are_whole() -> None:
+    table = coordinate_check(Net, np.array([8, 16]), batches(), steps=1, seeds=np.arange(2))
+    assert (table.widths, table.seeds) == ([8, 16], [0, 1])
+
+
+def test_errors_of_the_users_own_code_stay_as_they_are() -> None:
+    def broken() -> Any:
+        yield batches()[0]
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match=r"^mine$"):
+        coordinate_check(Net, [8], broken)
+
+
 def test_batches_of_all_kinds() -> None:
     def endless() -> Any:
         while True:
@@ -227,6 +276,26 @@ def test_plot(tmp_path: Path) -> None:
         table.plot(tmp_path / "none.svg", modules="x")
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("x.foo", "matplotlib knows no .foo; use .png, .svg or .pdf"),
+        ("nodir/x.png", "there is no folder 'nodir'; make it first"),
+        (".", "is a folder; name a file inside it"),
+    ],
+)
+def test_where_no_plot_can_be_written(
+    path: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=text):
+        grown().plot(path)
+    with pytest.raises(ConfigError, match=text):
+        check_module.need_plots(path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_plot_draws_the_values_and_the_prediction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +366,49 @@ def test_transformer_layers_of_torch_are_seen_inside() -> None:
     )  # fmt: skip
     assert {"1.linear1", "1.norm1", "1.self_attn:out[0]"} <= set(table.modules)
     assert (table.values("1.linear1", "effective") > 0).all()
+
+
+def test_projections_of_attention_are_measured_too() -> None:
+    """None of them is a module that is called."""
+
+    class Attends(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.up = nn.Linear(4, width)
+            self.attn = nn.MultiheadAttention(width, 2, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.up(x)
+            return self.attn(h, h, h, need_weights=False)[0]
+
+    kept: list[Attends] = []
+
+    def make(width: int) -> nn.Module:
+        kept.append(Attends(width))
+        return kept[-1]
+
+    x = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
+    table = coordinate_check(
+        make, [8], [x], steps=2, seeds=[3],
+        loss=lambda model, batch: model(batch).square().mean(),
+    )  # fmt: skip
+    names = [f"attn.{name}" for name in ("q_proj", "k_proj", "v_proj", "out_proj")]
+    assert table.modules == ["up", "attn:out[0]", *names]
+    torch.manual_seed(3)
+    start, now = Attends(8).double(), kept[0].double()
+    h, h0 = now.up(x.double()), start.up(x.double())
+    for name, wt, w0 in zip(
+        names, now.attn.in_proj_weight.chunk(3), start.attn.in_proj_weight.chunk(3), strict=False
+    ):
+        right = rms_of(h @ (wt - w0).T)
+        assert table.values(name, "effective") == pytest.approx(right, rel=1e-4)
+        right = rms_of((h - h0) @ w0.T)
+        assert table.values(name, "propagating") == pytest.approx(right, rel=1e-4)
+        assert (table.values(name, "effective_alignment") > 0).all()
+
+
+def rms_of(tensor: Tensor) -> float:
+    return float(tensor.detach().square().mean(dim=-1).sqrt().mean())
 
 
 @pytest.mark.parametrize("name", ["mlp", "transformer"])

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from tests.house.house import WITHOUT_TORCH, run_python
 from torchvitals.cli.coordcheck import command
+from torchvitals.coordcheck import CoordinateTable, check
 from torchvitals.record import ConfigError
 
 from .examples import FOLDER
@@ -73,6 +74,34 @@ def test_plot(model: str, in_tmp: Path) -> None:
     assert (in_tmp / "out.svg").exists()
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("x.foo", "matplotlib knows no .foo"), ("nodir/x.png", "there is no folder 'nodir'")],
+)
+def test_a_plot_that_cannot_be_written_is_named_before_the_training(
+    model: str, path: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(check, "coordinate_check", lambda *_, **__: pytest.fail("it trained"))
+    done = run(f"{model}:build", "--plot", path)
+    assert isinstance(done.exception, ConfigError)
+    assert text in str(done.exception)
+
+
+def test_what_was_measured_is_told_before_the_drawing(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+
+    def full(*_arguments: object, **_options: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(CoordinateTable, "plot", full)
+    done = run(f"{model}:build", "--plot", "x.png")
+    assert isinstance(done.exception, OSError)
+    assert "Exponents of the width" in done.stdout
+
+
 def test_example_brings_its_optimizer() -> None:
     done = run(f"{FOLDER}/coordinate_check_mlp.py:mup", "--steps", "1")
     assert done.exit_code == 0, done.output
@@ -87,6 +116,7 @@ def test_example_brings_its_optimizer() -> None:
         ("no_such_file.py:build", "no file no_such_file.py"),
         ("{}:biuld", "has no function 'biuld'"),
         ("{}:not_a_function", "has no function 'not_a_function'"),
+        ("{}:batches", "function of the width that returns a model of that width, got batches()"),
         ("torch.nn:Identity", "torch.nn:Identity comes without data: add a function batches()"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 from torch.utils.checkpoint import checkpoint
 
+from torchvitals import watch
 from torchvitals.coordcheck import RefinedCoordinateCheck
 from torchvitals.coordcheck.calls import Recorder
+from torchvitals.record import ConfigError
 
 from .monitors import PlainMonitor, moved
 from .test_rcc_values import EFFECTIVE, PROPAGATING, checked, pair
@@ -390,6 +393,88 @@ def test_a_check_that_is_dropped_takes_its_hooks_with_it() -> None:
     del check
     gc.collect()
     assert num_hooks() == before
+
+
+def test_a_closed_check_says_that_it_is() -> None:
+    module, reference = pair(Twice)
+    monitor = PlainMonitor(module, reference)
+    check = RefinedCoordinateCheck(monitor)
+    check.close()
+    monitor.begin_step(0)
+    reference(torch.ones(2, 5))
+    module(torch.ones(2, 5))
+    with pytest.raises(ConfigError, match=r"this coordinate check was closed .* make another one"):
+        check.refined_coordinate_check()
+
+
+def test_a_monitor_without_a_reference_module_is_refused(tmp_path: Path) -> None:
+    module = nn.Linear(4, 4)
+    before = num_hooks()
+    with (
+        watch(module, run=tmp_path / "run") as monitor,
+        pytest.raises(ConfigError, match=r"got Monitor; make a ModuleMonitor .* watch\(\) gives"),
+    ):
+        RefinedCoordinateCheck(monitor)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="got NoneType"):
+        RefinedCoordinateCheck(None)  # type: ignore[arg-type]
+    assert num_hooks() == before
+
+
+class Crossed(nn.Module):
+    """Attention to something of another size and length, in any layout, with a mask."""
+
+    def __init__(self, batch_first: bool, bias: bool) -> None:
+        super().__init__()
+        self.attn = nn.MultiheadAttention(
+            8, 2, kdim=6, vdim=5, batch_first=batch_first, bias=bias, dropout=0.5
+        )
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        hidden = torch.zeros(x.shape[-2] if self.attn.batch_first else len(x), 4).bool()
+        hidden[:, -1] = True
+        return self.attn(query=x, value=values, key=keys, attn_mask=hidden)[0]
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_projections_of_attention(batch_first: bool, bias: bool) -> None:
+    module, reference = pair(lambda: Crossed(batch_first, bias))
+    shapes = [(2, 3, 8), (2, 4, 6), (2, 4, 5)]
+    given = [torch.randn(shape) for shape in shapes]
+    given = given if batch_first else [x.transpose(0, 1).contiguous() for x in given]
+    dice = torch.get_rng_state()
+    found = checked(module.eval(), reference.eval(), *given)
+    assert torch.equal(torch.get_rng_state(), dice)
+    now, start = module.attn, reference.attn
+    for name, x in zip("qkv", given, strict=True):
+        wt, w0 = (getattr(one, f"{name}_proj_weight") for one in (now, start))
+        key = f"{EFFECTIVE}/attn.{name}_proj.weight/l2norm"
+        assert found[key] == pytest.approx(norm(x @ (wt - w0).T), rel=1e-4)
+        assert found[f"{PROPAGATING}/attn.{name}_proj/l2norm"] == 0.0
+        assert found[f"RCC x_t/attn.{name}_proj/l2norm"] == pytest.approx(norm(x))
+    # What goes into out_proj, by undoing it.
+    h, h0 = (
+        (one(*given) - (one.attn.out_proj.bias if bias else 0.0)).double()
+        @ torch.linalg.inv(one.attn.out_proj.weight.double()).T
+        for one in (module, reference)
+    )
+    wt, w0 = now.out_proj.weight.double(), start.out_proj.weight.double()
+    right = {
+        f"{EFFECTIVE}/attn.out_proj.weight/l2norm": norm(h @ (wt - w0).T),
+        f"{PROPAGATING}/attn.out_proj/l2norm": norm((h - h0) @ w0.T),
+        "RCC x_t/attn.out_proj/l2norm": norm(h),
+    }
+    assert {key: found[key] for key in right} == pytest.approx(right, rel=1e-3)
+
+
+def test_attention_with_a_forward_of_its_own_is_not_looked_into() -> None:
+    class Own(nn.MultiheadAttention):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x, x, x)[0]
+
+    found = checked(*pair(lambda: nn.Sequential(Own(4, 2))), torch.randn(3, 4))
+    assert f"{EFFECTIVE}/0/l2norm" in found
+    assert not any("_proj" in key for key in found)
 
 
 def test_models_carry_no_trace() -> None:

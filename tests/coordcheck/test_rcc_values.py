@@ -138,13 +138,14 @@ def test_same_values_as_torch_module_monitor(mode: str) -> None:
                 nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
                 for _ in range(2)
             )
+            self.bare = nn.LayerNorm(16, elementwise_affine=False)
             self.readout = nn.Linear(16, 11, bias=False)
 
         def forward(self, ids: Tensor) -> Tensor:
             x = self.embed(ids)
             for block in self.blocks:
                 x = x + block(x)
-            return self.readout(x)
+            return self.readout(self.bare(x))
 
     module, reference = pair(Deep)
     getattr(module, mode)()
@@ -165,6 +166,30 @@ def test_same_values_as_torch_module_monitor(mode: str) -> None:
     assert set(found) == set(theirs)
     for key, value in theirs.items():
         assert found[key] == pytest.approx(float(value), rel=1e-5, abs=1e-5), key
+
+
+def test_a_norm_without_a_weight_has_one_of_ones() -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 6), nn.LayerNorm(6, elementwise_affine=False))
+
+    module, reference = pair(make)
+    x = torch.randn(5, 3)
+    found = checked(module, reference, x, also=("alignment",))
+    nt, n0 = (normalised(one[0](x).detach().double().numpy()) for one in (module, reference))
+    right = {
+        f"{EFFECTIVE}/1/l2norm": 0.0,
+        f"{PROPAGATING}/1/l2norm": size(nt - n0),
+        f"{EFFECTIVE}/1.weight/l2norm": 0.0,
+        f"{PROPAGATING}/1.weight/l2norm": size(nt - n0),
+        f"{EFFECTIVE}/1.weight/W_t x_t/l2norm": size(nt),
+        f"{PROPAGATING}/1.weight/W_0 x_0/l2norm": size(n0),
+        f"{EFFECTIVE}/1.weight/x_t/l2norm": size(nt),
+        f"{PROPAGATING}/1.weight/x_t-x_0/l2norm": size(nt - n0),
+    }
+    theirs = {
+        k: v for k, v in found.items() if k.startswith((EFFECTIVE, PROPAGATING)) and "/1" in k
+    }
+    assert theirs == pytest.approx(right, rel=1e-5)
 
 
 def test_same_values_with_the_module_monitor() -> None:

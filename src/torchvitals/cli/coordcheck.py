@@ -105,7 +105,7 @@ def command(
         )
     check = _import_check()
     if plot is not None:
-        check.need_plots()  # before the training, not after it
+        check.need_plots(plot)  # before the training, not after it
     table = check.coordinate_check(
         make_model,
         widths,
@@ -116,9 +116,10 @@ def command(
         seeds=seeds,
         loss=offered["loss"],
     )
+    # First what was measured: it must not be lost, whatever becomes of the drawing.
+    click.echo(table.to_json() if as_json else table.summary())
     if plot is not None:
         table.plot(plot)
-    click.echo(table.to_json() if as_json else table.summary())
 
 
 def find(target: str) -> tuple[ModuleType, Callable[[int], Any]]:

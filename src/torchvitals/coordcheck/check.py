@@ -13,15 +13,27 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import islice
+from os import PathLike
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
-from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.utils._pytree import tree_map_only
 
+from torchvitals.coordcheck.arguments import (
+    MakeOptimizer,
+    builder,
+    check_functions,
+    check_modules,
+    first_batches,
+    measured_steps,
+    the_loss,
+    the_model,
+    the_optimizer,
+    whole_seeds,
+    whole_widths,
+)
 from torchvitals.coordcheck.measure import Measurer
 from torchvitals.coordcheck.quiet import own_random_state
 from torchvitals.coordcheck.table import CoordinateRow, CoordinateTable
@@ -29,9 +41,6 @@ from torchvitals.probes.activations import tensors_in
 from torchvitals.record import ConfigError
 
 Loss = Callable[[Any, Any], Tensor]
-MakeOptimizer = Callable[[Any], Optimizer]
-"""Of the user's own model class, whatever it is."""
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adam": Adam, "adamw": AdamW, "sgd": SGD}
 
 
 def coordinate_check(
@@ -64,14 +73,13 @@ def coordinate_check(
     modules     a regular expression on names; unless told, all modules with parameters of their own
     alignment   whether to compute operator norms
     """
-    chosen_seeds = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    when = range(steps + 1) if at is None else at
-    _validate(widths, steps, when, chosen_seeds, modules)
-    build = _optimizer(optimizer, lr)
+    chosen_widths, chosen_seeds = whole_widths(widths), whole_seeds(seeds)
+    when = measured_steps(steps, at)
+    check_modules(modules)
+    check_functions(make_model, loss)
+    build = builder(optimizer, lr)
     loss = loss or usual_loss
-    given = list(islice(iter(batches() if callable(batches) else batches), steps + 1))
-    if not given:
-        raise ConfigError("batches is empty; give at least one batch")
+    given = first_batches(batches, steps + 1)
 
     def chosen(name: str, module: nn.Module) -> bool:
         if modules is not None:
@@ -80,10 +88,10 @@ def coordinate_check(
 
     def rows_of(width: int, seed: int) -> Iterator[CoordinateRow]:
         torch.manual_seed(seed)
-        model = make_model(width)
+        model = the_model(make_model(width), width)
         initial = copy.deepcopy(model).requires_grad_(False)
         measurer = Measurer(model, initial, chosen=chosen, alignment=alignment)
-        update = build(model)
+        update = the_optimizer(build(model))
         device = next((parameter.device for parameter in model.parameters()), None)
         for step in range(steps + 1):
             advance(f"width {width}, seed {seed}")
@@ -94,12 +102,12 @@ def coordinate_check(
             if step < steps:
                 model.train()
                 update.zero_grad()
-                loss(model, batch).backward()  # type: ignore[no-untyped-call]
+                the_loss(loss(model, batch)).backward()  # type: ignore[no-untyped-call]
                 update.step()
 
     rows: list[CoordinateRow] = []
-    with _bar(len(widths) * len(chosen_seeds) * (steps + 1), progress) as advance:
-        for width in widths:
+    with _bar(len(chosen_widths) * len(chosen_seeds) * (steps + 1), progress) as advance:
+        for width in chosen_widths:
             for seed in chosen_seeds:
                 with own_random_state():
                     rows += rows_of(width, seed)
@@ -125,11 +133,11 @@ def usual_loss(model: nn.Module, batch: Any) -> Tensor:
     return value
 
 
-def need_plots() -> None:
-    """MissingExtra where a table could not be drawn."""
-    from torchvitals.coordcheck.plot import figure_class
+def need_plots(path: str | PathLike[str]) -> None:
+    """MissingExtra or ConfigError where a table could not be drawn into that file."""
+    from torchvitals.coordcheck.plot import check_path
 
-    figure_class()
+    check_path(path)
 
 
 def _first(output: Any) -> Tensor:
@@ -145,41 +153,6 @@ def _called(loss: Loss, batch: Any, model: nn.Module) -> Tensor:
 
 def _to(batch: Any, device: torch.device | None) -> Any:
     return tree_map_only(Tensor, lambda tensor: tensor.to(device), batch)
-
-
-def _optimizer(optimizer: str | MakeOptimizer, lr: float) -> MakeOptimizer:
-    if callable(optimizer):
-        return optimizer
-    kind = OPTIMIZERS.get(optimizer)
-    if kind is None:
-        raise ConfigError(
-            f"optimizer must be a function of the model or one of {', '.join(OPTIMIZERS)}, "
-            f"got {optimizer!r}"
-        )
-    if not lr > 0:
-        raise ConfigError(f"lr must be above 0, got {lr}")
-    return lambda model: kind(model.parameters(), lr=lr)
-
-
-def _validate(
-    widths: Sequence[int],
-    steps: int,
-    when: Sequence[int],
-    seeds: Sequence[int],
-    modules: str | None,
-) -> None:
-    if not widths or min(widths) < 1 or len(set(widths)) < len(widths):
-        raise ConfigError(f"widths must be different whole numbers above 0, got {list(widths)}")
-    if steps < 1:
-        raise ConfigError(f"steps must be at least 1, got {steps}")
-    if not seeds:
-        raise ConfigError("seeds must be at least 1, got none")
-    if not when or min(when) < 0 or max(when) > steps:
-        raise ConfigError(f"at must lie within 0 … steps ({steps}), got {list(when)}")
-    try:
-        re.compile(modules or "")
-    except re.error as error:
-        raise ConfigError(f"modules={modules!r} is not a regular expression: {error}") from error
 
 
 def _bar(total: int, wanted: bool) -> AbstractContextManager[Callable[[str], None]]:

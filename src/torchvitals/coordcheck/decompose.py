@@ -6,12 +6,14 @@ Call it inside `quiet`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from torchvitals.coordcheck import layers  # its rules register themselves
+from torchvitals.coordcheck.attention import projections
 from torchvitals.coordcheck.quiet import run
 from torchvitals.coordcheck.terms import Decomposition, Pair, Terms, rule_of, wide
 from torchvitals.probes.activations import is_signal, tensors_in
@@ -26,7 +28,9 @@ def decompose(pair: Pair) -> Decomposition:
         known = None
         if found is not None and rule_of(pair.reference) is found:
             known = found(pair)
-        return known if known is not None else by_running(pair)
+        whole = known if known is not None else by_running(pair)
+        inner = projections(pair)
+        return replace(whole, inner=inner) if inner else whole
 
 
 def by_running(pair: Pair) -> Decomposition:

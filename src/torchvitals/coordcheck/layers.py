@@ -58,10 +58,17 @@ def embedding(pair: Pair) -> Decomposition | None:
 
 @rule(nn.LayerNorm, nn.RMSNorm)
 def norm(pair: Pair) -> Decomposition | None:
-    """The weight is a diagonal that acts on the normalised input."""
+    """The weight is a diagonal that acts on the normalised input.
+
+    Without one (`elementwise_affine=False`) that is the identity, which does not move: ones, whose
+    effective term is zero. It has no alignment, which would be that of no matrix.
+    """
     x, x_before = pair.inputs()
-    weights = _weights(pair)
-    if x is None or weights is None:
+    if x is None:
+        return None
+    bare = all(getattr(one, "weight", None) is None for one in (pair.module, pair.reference))
+    weights = _ones(pair.module, x) if bare else _weights(pair)
+    if weights is None:
         return None
     own = _normalise(pair.module, pair.now.args, x)
     own_before = None
@@ -77,7 +84,9 @@ def norm(pair: Pair) -> Decomposition | None:
         dx=None if x_before is None else x - x_before,
         x_dims=dims,
         normalised=(own, change),
-        operators=Operators(
+        operators=None
+        if bare
+        else Operators(
             delta=(weights[0] - weights[1]).flatten(),
             reference=weights[1].flatten(),
             x=norms(own, dims),
@@ -131,6 +140,13 @@ def _weights(pair: Pair) -> tuple[Tensor, Tensor] | None:
     if now.shape != before.shape or now.is_meta or before.is_meta:
         return None
     return wide(now), wide(before).to(now.device)
+
+
+def _ones(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The weights that a normalisation without any has, as it were."""
+    assert isinstance(module, nn.LayerNorm | nn.RMSNorm)
+    ones = x.new_ones(module.normalized_shape)
+    return ones, ones
 
 
 def _biases(pair: Pair) -> tuple[Tensor | None, Tensor | None]:

@@ -83,3 +83,5 @@ class Measurer:
             ratios = found.alignments()
             for term, ratio in zip(("effective", "propagating"), ratios, strict=True):
                 sizes[name, f"{term}_alignment"].append(torch.tensor([ratio]))
+        for part, terms_inside in found.inner.items():
+            self._add(sizes, f"{name}.{part}", terms_inside)

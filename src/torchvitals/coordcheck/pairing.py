@@ -13,10 +13,10 @@ def paired(
     module: nn.Module, reference: nn.Module
 ) -> tuple[list[ModulePair], dict[str, ModulePair]]:
     """Every module, beside itself where it has no counterpart; and by name those that have one."""
-    places = {site.name: site.module for site in Tree({"": reference}).modules}
+    places = {site.name: site.module for site in Tree({"": reference}, bare=True).modules}
     found = {
         site.name: (site.module, places[site.name])
-        for site in Tree({"": module}).modules
+        for site in Tree({"": module}, bare=True).modules
         if site.name in places
     }
     together = list(found.values())

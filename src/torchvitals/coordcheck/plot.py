@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +38,30 @@ def figure_class() -> tuple[Any, Any]:
     return Figure, colormaps
 
 
+def check_path(path: str | PathLike[str]) -> None:
+    """ConfigError where no plot could be written: an unknown ending, or no such folder."""
+    figure_of, _ = figure_class()
+    place = Path(path)
+    ending, known = (
+        place.suffix.lower().removeprefix("."),
+        figure_of().canvas.get_supported_filetypes(),
+    )
+    if ending and ending not in known:  # without one matplotlib adds .png
+        raise ConfigError(
+            f"a plot can't be written as {str(place)!r}: matplotlib knows no .{ending}; use .png, "
+            ".svg or .pdf"
+        )
+    if place.is_dir():
+        raise ConfigError(f"the plot's file {str(place)!r} is a folder; name a file inside it")
+    if not place.parent.is_dir():
+        raise ConfigError(
+            f"a plot can't be written as {str(place)!r}: there is no folder "
+            f"{str(place.parent)!r}; make it first"
+        )
+    if not os.access(place if place.exists() else place.parent, os.W_OK):
+        raise ConfigError(f"a plot can't be written as {str(place)!r}: that is read-only")
+
+
 def plot(
     table: CoordinateTable,
     path: str | PathLike[str],
@@ -45,6 +71,7 @@ def plot(
     modules: str,
 ) -> None:
     """One row a module, one column a term. No global state of matplotlib is touched."""
+    check_path(path)
     figure_of, colormaps = figure_class()
     names = [name for name in table.modules if re.match(modules, name)]
     if not names or not terms:

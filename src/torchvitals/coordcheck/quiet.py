@@ -7,12 +7,13 @@ of the function. The random state is left as it was found.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils._pytree import tree_map_only
 
@@ -71,8 +72,11 @@ def own_random_state() -> Iterator[None]:
         yield
 
 
-def run(module: nn.Module, call: Call) -> Any:
-    """What a module gives for the inputs of a call, under the autocast of that call."""
+def run(module: nn.Module, call: Call, parameters: Mapping[str, Tensor] | None = None) -> Any:
+    """What a module gives for the inputs of a call, under the autocast of that call.
+
+    `parameters` stand in for those of its own that have their names.
+    """
     device = next((tensor.device for tensor in module.parameters()), None)
 
     def own(tensor: Tensor) -> Tensor:
@@ -85,4 +89,6 @@ def run(module: nn.Module, call: Call) -> Any:
         for kind, dtype in call.autocast.items():
             stack.enter_context(torch.autocast(kind, dtype=dtype))
         args, kwargs = tree_map_only(Tensor, own, (call.args, call.kwargs))
+        if parameters:
+            return functional_call(module, dict(parameters), args, kwargs)
         return module(*args, **kwargs)

@@ -29,6 +29,8 @@ from torchvitals.record import ROOT, ConfigError
 
 EFFECTIVE, PROPAGATING = "RCC (W_t-W_0)x_t", "RCC W_0(x_t-x_0)"
 EXTRAS = ("rms", "alignment")
+NEEDED = ("module", "reference_module", "current_step", "is_monitoring", "log_tensor")
+"""What a `Watcher` has that can be asked for before its module is set."""
 
 Values = Iterator[tuple[str, Tensor]]
 
@@ -56,7 +58,14 @@ class RefinedCoordinateCheck:
     """
 
     def __init__(self, monitor: Watcher, *, also: Iterable[str] = ()) -> None:
+        if any(not hasattr(monitor, name) for name in NEEDED):
+            raise ConfigError(
+                "a coordinate check needs a monitor with a reference module, got "
+                f"{type(monitor).__name__}; make a ModuleMonitor (the one that watch() gives has "
+                "none), call its set_module(model) and set_reference_module('init'), and pass that"
+            )
         self._monitor = monitor
+        self._closed = False
         self._also = frozenset(also)
         if self._also - set(EXTRAS):
             raise ConfigError(f"also can hold {', '.join(EXTRAS)}, got {sorted(self._also)}")
@@ -77,6 +86,7 @@ class RefinedCoordinateCheck:
 
     def close(self) -> None:
         """Take the hooks away and let go of both models."""
+        self._closed = True
         self._recorder.close()
         self._models, self._pairs, self._watched = (None, None), {}, frozenset()
         self._all = []
@@ -88,6 +98,11 @@ class RefinedCoordinateCheck:
         happens in steps that are not monitored.
         """
         monitor = self._monitor
+        if self._closed:
+            raise ConfigError(
+                "this coordinate check was closed and sees no calls any more; make another one, "
+                "RefinedCoordinateCheck(monitor), or close it after the last check"
+            )
         if monitor.module is None:
             raise ConfigError(
                 "Set the module to monitor before the coordinate check: monitor.set_module(model)"
@@ -158,9 +173,12 @@ class RefinedCoordinateCheck:
             for now, before in zip_longest(calls.get(module, ()), calls.get(reference, ())):
                 if now is not None:
                     pair = Pair(module, reference, now, before, dims)
-                    yield from self._logged(name, module, decompose(pair))
+                    whole = decompose(pair)
+                    yield from self._logged(name, type(module), whole)
+                    for part, found in whole.inner.items():
+                        yield from self._logged(f"{name}.{part}", nn.Linear, found)
 
-    def _logged(self, name: str, module: nn.Module, found: Decomposition) -> Values:
+    def _logged(self, name: str, kind: type[nn.Module], found: Decomposition) -> Values:
         for path, terms in found.outputs.items():
             site = f"{name}:out{path}" if path else name
             yield from self._sized(f"{EFFECTIVE}/{site}", terms.effective, terms.dims)
@@ -171,12 +189,12 @@ class RefinedCoordinateCheck:
         if weight is None:
             return
         effective, propagating = f"{EFFECTIVE}/{name}.weight", f"{PROPAGATING}/{name}.weight"
-        if isinstance(module, nn.Linear | nn.LayerNorm):
+        if issubclass(kind, nn.Linear | nn.LayerNorm):
             yield from self._sized(effective, weight.effective, weight.dims)
             yield from self._sized(propagating, weight.propagating, weight.dims)
             yield from self._sized(f"{effective}/W_t x_t", weight.now, weight.dims)
             yield from self._sized(f"{propagating}/W_0 x_0", weight.before, weight.dims)
-        if isinstance(module, nn.LayerNorm) and found.normalised is not None:
+        if issubclass(kind, nn.LayerNorm) and found.normalised is not None:
             x, dx = found.normalised
             yield from self._sized(f"{effective}/x_t", x, weight.dims)
             yield from self._sized(f"{propagating}/x_t-x_0", dx, weight.dims)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan, prod
 from typing import overload
 
@@ -104,6 +104,8 @@ class Decomposition:
     normalised: tuple[Tensor, Tensor | None] | None = None
     """Of a normalisation: what its weight acts on, at t and its change."""
     operators: Operators | None = None
+    inner: dict[str, Decomposition] = field(default_factory=dict)
+    """By name, of layers inside that are no modules which are called."""
 
     def alignments(self) -> tuple[float, float]:
         """‖ΔW x_t‖/(‖ΔW‖‖x_t‖) and ‖W_0 Δx‖/(‖W_0‖‖Δx‖), of means over positions; else NaN.

@@ -54,9 +54,10 @@ class ModuleSite:
 
 
 class Tree:
-    """What there is to watch."""
+    """What there is to watch. A model without parameters is refused, unless it may be `bare`."""
 
-    def __init__(self, models: Mapping[str, nn.Module]) -> None:
+    def __init__(self, models: Mapping[str, nn.Module], *, bare: bool = False) -> None:
+        self._bare = bare
         self.models = dict(models)
         self.parameters: list[ParameterSite] = []
         self.modules: list[ModuleSite] = []
@@ -86,7 +87,8 @@ class Tree:
             own = dict.fromkeys(seen[id(p)] for p in module.parameters(recurse=False))
             self.modules.append(ModuleSite(name, module, depth, tuple(inside), tuple(own)))
             self._model_of.append(model_name)
-        if len(self.parameters) == first and not any(True for _ in model.parameters()):
+        empty = len(self.parameters) == first and not any(True for _ in model.parameters())
+        if empty and not self._bare:
             raise ConfigError(
                 f"the model {model_name or type(model).__name__!r} has no parameters to watch; "
                 "call watch() after its layers are built"

@@ -34,6 +34,7 @@ ACTIVATIONS = Ranking(
     title="Activations",
     worst="not finite, dead units, saturated (in tenths), then std furthest from 1",
     lead="std",
+    judged="std",
     stats=("std", "mean", "dead_frac", "saturated_frac", "zero_frac", "min", "max"),
     mark="std",
     judge=judge,

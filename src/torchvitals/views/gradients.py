@@ -32,6 +32,7 @@ GRADIENTS = Ranking(
     title="Gradients",
     worst="not finite, then norm furthest from the median of all layers",
     lead="norm",
+    judged="norm",
     stats=("norm", "vs_median", "rms", "zero_frac", "min", "max"),
     mark="rms",
     judge=judge,

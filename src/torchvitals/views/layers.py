@@ -12,6 +12,7 @@ from torchvitals.views.activations import ACTIVATIONS
 from torchvitals.views.chosen_stats import by_stats
 from torchvitals.views.gradients import GRADIENTS
 from torchvitals.views.optimizer import OPTIMIZER
+from torchvitals.views.own_metrics import by_metrics, has_own_metrics
 from torchvitals.views.parameters import PARAMETERS
 from torchvitals.views.ranking import Ranking, Values
 from torchvitals.views.sparkline import drawn
@@ -63,11 +64,16 @@ def layer_table(
     spark_width: int = SPARK_WIDTH,
 ) -> LayerTable | None:
     """The table of a kind; None when nothing of that kind was measured (at sites like that)."""
-    ranking = by_stats(RANKINGS[kind], stats) if stats else RANKINGS[kind]
+    ranking = RANKINGS[kind]
+    own = has_own_metrics(history, ranking)
+    if stats:
+        ranking = by_stats(ranking, stats)
+    elif own and (metrics := list(dict.fromkeys(key.stat for key in history.keys(kind)))):
+        ranking = by_metrics(ranking, metrics)
     at = measured_step(history, kind, step)
     if at is None:
         return None
-    sites = _values(history, ranking, at, site, stats)
+    sites = _values(history, ranking, at, site, stats, own=own)
     if not sites:
         return None
     verdicts = ranking.judge(sites, history.info)
@@ -109,13 +115,20 @@ def measured_step(history: History, kind: str, step: int | None) -> int | None:
 
 
 def _values(
-    history: History, ranking: Ranking, at: int, site: str | None, stats: Sequence[str]
+    history: History,
+    ranking: Ranking,
+    at: int,
+    site: str | None,
+    stats: Sequence[str],
+    *,
+    own: bool,
 ) -> dict[str, Values]:
     """Stat → value of every layer at that step, in stored order."""
     keys = history.keys(ranking.kind, site)
-    marked = {key.site for key in keys if key.stat == ranking.mark}
     # A pattern may name subtrees (modules that are no layers) on purpose.
-    chosen = marked or ({key.site for key in keys} if site is not None else set())
+    chosen = {key.site for key in keys} if own else _layers(keys, ranking.mark, stats)
+    if not chosen and site is not None:
+        chosen = {key.site for key in keys}
     sites: dict[str, Values] = {key.site: {} for key in keys if key.site in chosen}
     for key, value in history.row(at).items():
         if key.kind == ranking.kind and key.site in sites:
@@ -124,7 +137,18 @@ def _values(
     for stat in stats:
         if stat not in stored:
             _add_computed(history, ranking.kind, stat, at, sites)
+    if own and stats:
+        # A metric may be of a few sites only: the others have nothing to show.
+        having = {name: known for name, known in sites.items() if known.keys() & set(stats)}
+        return having or sites
     return sites
+
+
+def _layers(keys: Sequence[Key], mark: str, stats: Sequence[str]) -> set[str]:
+    """The layers; where none of them has a stat that was asked for, what has it instead."""
+    layers = {key.site for key in keys if key.stat == mark}
+    asked = {key.site for key in keys if key.stat in stats}
+    return layers if layers & asked or not asked else asked
 
 
 def _add_computed(

@@ -31,6 +31,7 @@ OPTIMIZER = Ranking(
     title="Optimizer state",
     worst=f"√(g²/v) above {SQUARES_LAG}, then √v/ε below {EPSILON_RULES:.0f}",
     lead="g2_over_v_rms",
+    judged="g2_over_v_rms",
     stats=("g2_over_v_rms", "sqrt_v_over_eps"),
     mark="g2_over_v_rms",
     judge=judge,

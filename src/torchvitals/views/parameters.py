@@ -41,6 +41,7 @@ PARAMETERS = Ranking(
     title="Parameters",
     worst="not finite, then rms furthest from the median of its sort (type of layer, name)",
     lead="norm",
+    judged="rms",
     stats=("norm", "rms", "vs_median", "zero_frac", "mean", "min", "max"),
     mark="rms",
     judge=judge,

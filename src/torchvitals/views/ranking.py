@@ -37,6 +37,8 @@ class Ranking:
     """What "worst" means here, as a clause."""
     lead: str
     """The stat that is drawn over time."""
+    judged: str
+    """The stat that decides the order where nothing is broken."""
     stats: tuple[str, ...]
     """Columns, the most telling first: narrow terminals drop the last ones."""
     mark: str

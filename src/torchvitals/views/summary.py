@@ -17,6 +17,7 @@ from torchvitals.store import History
 from torchvitals.views.columns import Trend, trend
 from torchvitals.views.layers import SPARK_WIDTH
 from torchvitals.views.listing import disk_size, loss_key, took
+from torchvitals.views.own_metrics import from_module_monitor, num_measured
 from torchvitals.views.pace import Pace, pace_of
 from torchvitals.views.progress import done_step
 
@@ -130,7 +131,7 @@ def summarize(
         status=history.status,
         last_step=done_step(history),
         at_step=step,
-        num_measured=len(history.steps("summary")),
+        num_measured=num_measured(history),
         num_columns=len(keys),
         num_attempts=len(attempts),
         started=started,
@@ -234,6 +235,8 @@ def not_finite(history: History, *, stop: int | None = None) -> list[NotFinite]:
                 steps, values = history.series(Key(kind, site, stat), stop=stop)
                 begin = int(steps[int(np.argmax(values > 0))])
                 first[site] = min(begin, first.get(site, begin))
+        if from_module_monitor(history.info):
+            _add_bad_metrics(history, kind, stop, first)
         if first:
             begin = min(first.values())
             found.append(
@@ -245,3 +248,12 @@ def not_finite(history: History, *, stop: int | None = None) -> list[NotFinite]:
                 )
             )
     return found
+
+
+def _add_bad_metrics(history: History, kind: str, stop: int | None, first: dict[str, int]) -> None:
+    """Where nobody counted NaNs and Infs, a metric that is one tells of them."""
+    for key in history.keys(kind):
+        if history.envelope(key, points=BAD_POINTS, stop=stop).bad.any():
+            steps, values = history.series(key, stop=stop)
+            begin = int(steps[int(np.argmin(np.isfinite(values)))])
+            first[key.site] = min(begin, first.get(key.site, begin))

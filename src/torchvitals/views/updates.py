@@ -50,6 +50,7 @@ UPDATES = Ranking(
     title="Updates",
     worst=f"frozen, then ratio ‖Δw‖/‖w‖ furthest outside {RATIO_LOW:.0e} … {RATIO_HIGH:.0e}",
     lead="ratio",
+    judged="ratio",
     stats=("ratio", "norm", "cosine", "lr_ratio", "zero_frac"),
     mark="frozen",
     judge=judge,
