@@ -113,6 +113,19 @@ class TestShow:
         assert done.exit_code == 0
         assert done.output.startswith("runs/made  finished · 40 steps")
 
+    @pytest.mark.parametrize(
+        ("option", "told"),
+        [
+            (("--site", "nowhere"), "No layers were measured at sites that match 'nowhere'"),
+            (("--stat", "nothing"), "No stats nothing were measured; without --site and --stat"),
+        ],
+    )
+    def test_options_that_nothing_matches(
+        self, run: Vitals, option: tuple[str, str], told: str
+    ) -> None:
+        assert told in " ".join(run("show", "made", *option).output.split())
+        assert "No layers" not in run("show", "made").output
+
     def test_summary_then_the_worst_layers(self, run: Vitals) -> None:
         text = run("show", "made").output
         for part in (

@@ -201,3 +201,23 @@ def test_an_unknown_stat_names_the_known_ones(tmp_path: Path) -> None:
         pytest.raises(ConfigError, match="it has clip_ratio, max, mean, min"),
     ):
         layer_table(history, "gradient", stats=["nrom"])
+
+
+def test_a_table_is_of_a_step_with_its_values(tmp_path: Path) -> None:
+    """Learning rates are of every step, moments of one in four."""
+
+    def change(step: int, values: dict[Key, float]) -> None:
+        values[Key("optimizer", "group0", "lr")] = 1e-3
+        for site in WEIGHTS:
+            for stat in ("g2_over_v_rms", "sqrt_v_over_eps"):
+                values.pop(Key("optimizer", site, stat), None)
+                if step % 4 == 1:
+                    values[Key("optimizer", site, stat)] = 1.0 + step
+
+    found = table(tmp_path / "run", "optimizer", change)
+    assert found.step == 37
+    assert {line.values["g2_over_v_rms"] for line in found.lines} == {38.0}
+    with open_run(tmp_path / "run") as history:
+        earlier = layer_table(history, "optimizer", step=10)
+    assert earlier is not None
+    assert (earlier.step, earlier.asked_step) == (9, 10)

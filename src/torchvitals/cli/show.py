@@ -79,6 +79,10 @@ def command(
             print_summary(screen, history, step=step)
         tables = make_tables(history, kinds, step=step, stats=stats, site=site, top=top)
         print_tables(screen, tables, gap=not kinds)
+        if not tables and not kinds and (site or stats):
+            what = f"stats {', '.join(stats)}" if stats else "layers"
+            where = f" at sites that match {site!r}" if site else ""
+            screen.show(f"No {what} were measured{where}; without --site and --stat all are shown.")
         missing = [kind for kind in kinds if kind not in {table.kind for table in tables}]
         if missing:
             there = dict.fromkeys(key.kind for key in history.keys())

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from torchvitals.record import ConfigError, Key
 from torchvitals.store import History
 from torchvitals.views.activations import ACTIVATIONS
@@ -22,6 +24,8 @@ RANKINGS = {
     ranking.kind: ranking for ranking in (UPDATES, GRADIENTS, ACTIVATIONS, PARAMETERS, OPTIMIZER)
 }
 SPARK_WIDTH = 16
+MARKS = 4
+"""Layers that are asked at which steps they were measured: almost always all at the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,7 @@ def layer_table(
         ranking = by_stats(ranking, stats)
     elif own and (metrics := list(dict.fromkeys(key.stat for key in history.keys(kind)))):
         ranking = by_metrics(ranking, metrics)
-    at = measured_step(history, kind, step)
+    at = measured_step(history, kind, step, mark="" if own or stats else ranking.mark)
     if at is None:
         return None
     sites = _values(history, ranking, at, site, stats, own=own)
@@ -103,9 +107,16 @@ def layer_table(
     )
 
 
-def measured_step(history: History, kind: str, step: int | None) -> int | None:
-    """The last step of that kind, or the last one not after `step` (else the first)."""
-    steps = history.steps(kind)
+def measured_step(history: History, kind: str, step: int | None, *, mark: str = "") -> int | None:
+    """The last step of that kind, or the last one not after `step` (else the first).
+
+    `mark`: a stat that must be there: learning rates are of every step, moments of some.
+    """
+    marked = history.keys(kind, stat=mark)[:MARKS] if mark else []
+    if marked:
+        steps = np.unique(np.concatenate([history.series(key).steps for key in marked]))
+    else:
+        steps = history.steps(kind)
     if not len(steps):
         return None
     if step is None:
