@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import time
 from pathlib import Path
 from typing import Any, Literal
 
+import torch.distributed as dist
 from torch import nn
 
 from torchvitals.monitor.environment import describe_run
@@ -18,9 +20,12 @@ from torchvitals.monitor.recorder import Columns, Recorder
 from torchvitals.monitor.run_path import default_path
 from torchvitals.monitor.wall import Wall
 from torchvitals.probes.tree import Tree
-from torchvitals.record import ConfigError, Event
+from torchvitals.record import ConfigError, Event, RunExists, StoreError
+from torchvitals.store.connect import run_file
 from torchvitals.store.history import open_run
 from torchvitals.store.writer import RunWriter
+
+log = logging.getLogger("torchvitals")
 
 VERSION = 1
 
@@ -37,15 +42,23 @@ class Keeping:
         self._last: dict[int, dict[str, float]] = {}
         self.path: Path | None = None if run in (None, False) else Path(run)  # type: ignore[arg-type]
 
+    def check(self) -> None:
+        """Raise RunExists now rather than after the first step."""
+        if self._run is not False and self.path is not None and run_file(self.path).exists():
+            raise RunExists(
+                f"there is a run in {self.path} already, and metrics are not added to it; give "
+                "another folder, or none: then one is made, named by date and model"
+            )
+
     def put(self, model: nn.Module | None, step: int, values: dict[str, float]) -> None:
         """Store the values of a step."""
         self._last = {step: values}
-        if self._run is False or self._closed or model is None:
+        if self._run is False or self._closed or model is None or not writes():
             return
         if self._recorder is None:
             self._open(model)
-        assert self._recorder is not None
-        self._recorder.put(self._columns.row(step, values))
+        if self._recorder is not None:
+            self._recorder.put(self._columns.row(step, values))
 
     def note(self, step: int, text: str) -> None:
         """Store that something went wrong."""
@@ -82,15 +95,27 @@ class Keeping:
     def _open(self, model: nn.Module) -> None:
         path = self.path or default_path(model)
         self.path = path
-        tree = Tree({"": model})
+        tree = Tree({"": model}, bare=True)
         info = describe_run(path.name, tree, [], config=None, watch={"module_monitor": True})
-        writer = RunWriter.create(path, info)
+        try:
+            writer = RunWriter.create(path, info)
+        except StoreError as error:
+            # The training goes on, and is told once.
+            self._run = False
+            log.warning("torchvitals: metrics are not stored: %s", error)
+            return
         wall = Wall(lambda name, error: self.note(0, f"{name}: {error}"))
         self._recorder = Recorder(writer, wall, len(tree.parameters))
         for event in self._notes:
             self._recorder.put(event)
         self._notes.clear()
         atexit.register(self.close)
+
+
+def writes() -> bool:
+    """Whether this process stores metrics: of several ranks the first one does."""
+    several = dist.is_available() and dist.is_initialized()
+    return not several or dist.get_rank() == 0
 
 
 def load_metrics(path: str | Path) -> dict[int, dict[str, float]]:

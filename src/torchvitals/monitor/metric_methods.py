@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torchvitals.monitor import metrics as m
+from torchvitals.probes import activations
+from torchvitals.record import ROOT, ConfigError
+from torchvitals.stats import named
+
+if TYPE_CHECKING:
+    from torchvitals.monitor.probe_set import Probes
 
 
 class TakesMetrics:
     """Adds `add_…_metric` to a class that has `_metrics`."""
 
     _metrics: m.Metrics
+    _probes: Probes | None = None
+    """What measures by itself, under the same keys as metrics; None where nothing does."""
 
     def _metric_added(self) -> None:
         """Another metric is there."""
@@ -16,6 +26,14 @@ class TakesMetrics:
     def _add(
         self, kind: str, name: str, function: m.Function, regex: str, aggregation: m.Function | None
     ) -> None:
+        if self._probes is not None and callable(function):
+            own = aggregation is not None or not named.is_statistic(function, name)
+            if own and name in columns_of(self._probes, kind):
+                what = kind.replace("_", " ").capitalize()
+                raise ConfigError(
+                    f"{what} metric {name}: watch() measures a {name} of its own and stores it "
+                    "under that name; give this one another name"
+                )
         self._metrics.add(kind, name, function, regex, aggregation)
         self._metric_added()
 
@@ -63,3 +81,12 @@ class TakesMetrics:
     ) -> None:
         """A function of a gradient."""
         self._add(m.GRADIENT, metric_name, metric_fn, metric_regex, None)
+
+
+def columns_of(probes: Probes, kind: str) -> set[str]:
+    """What the probes call the columns of that kind, at modules and parameters."""
+    keys = (key for _, probe in probes.in_order for key in probe.header)
+    found = {key.stat for key in keys if key.kind == kind and key.site != ROOT}
+    if kind == m.ACTIVATION and probes.activations is not None:
+        found |= {*activations.COLUMNS}  # which sites there are is known once they were called
+    return found

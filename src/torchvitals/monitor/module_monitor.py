@@ -16,16 +16,19 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import index
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
 from torchvitals.monitor import metrics as m
 from torchvitals.monitor.keeping import Keeping
 from torchvitals.monitor.looking import Looking
+from torchvitals.monitor.metric_book import MetricBook
 from torchvitals.monitor.metric_methods import TakesMetrics
-from torchvitals.monitor.mixin import dismiss, enlist
+from torchvitals.monitor.mixin import ReferenceBook, dismiss, enlist
 from torchvitals.monitor.reference import copy_of, run_quietly
 from torchvitals.probes.tree import Tree
 from torchvitals.record import ROOT, ConfigError
@@ -37,6 +40,9 @@ NOTHING = "$.^"
 
 class ModuleMonitor(TakesMetrics):
     """Computes the metrics it is given, on the steps it is told to."""
+
+    _for_reference = False
+    """Whether what is logged comes from the reference model."""
 
     def __init__(
         self,
@@ -85,9 +91,14 @@ class ModuleMonitor(TakesMetrics):
             offload=cpu_offload,
         )
         self._metrics = self._looking.metrics
+        self._reference_book = ReferenceBook(self._trouble)
+        self._left_out: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+        """Excluded modules and their names."""
         self._reference_choice = reference
         self._paused = 0
         self._monitored = False
+        self._begun = False
+        """Whether a step began that is not ended yet."""
         self._last: dict[str, float] = {}
         self.module: nn.Module | None = None
         """The model that is watched."""
@@ -105,10 +116,11 @@ class ModuleMonitor(TakesMetrics):
             raise ConfigError("Module has already been set; make another ModuleMonitor for it")
         if not isinstance(module, nn.Module):
             raise ConfigError(f"the module must be a torch.nn.Module, got {type(module).__name__}")
+        self._keeping.check()
         self.module = module
         self.module_names, parameters = self._named(module)
         self._looking.watch(self.module_names, parameters)
-        enlist(module, self, is_reference=False)
+        enlist(self.module_names, self, is_reference=False)
         if self._reference_choice is not None:
             self.set_reference_module(self._reference_choice)
 
@@ -125,12 +137,14 @@ class ModuleMonitor(TakesMetrics):
         self.reference_module = chosen
         self.reference_names, parameters = self._named(chosen)
         self._looking.watch(self.reference_names, parameters, is_reference=True)
-        enlist(chosen, self, is_reference=True)
+        # A module that both models share stays the watched one's.
+        own = self.reference_names.keys() - self.module_names.keys()
+        enlist(own, self, is_reference=True)
 
     def remove_reference_module(self) -> None:
         """Compare with nothing."""
         if self.reference_module is not None:
-            dismiss(self.reference_module)
+            dismiss(self.reference_names, self, is_reference=True)
         self.reference_module, self.reference_names = None, {}
         self._looking.forget_reference()
 
@@ -146,40 +160,54 @@ class ModuleMonitor(TakesMetrics):
 
     def _named(self, model: nn.Module) -> tuple[dict[nn.Module, str], dict[str, Tensor]]:
         if self._format is None:
-            tree = Tree({"": model})
+            tree = Tree({"": model}, bare=True)
             modules = {site.module: site.name for site in tree.modules}
             parameters: dict[str, Tensor] = {s.name: s.parameter for s in tree.parameters}
         else:
             rename = self._format
             modules = {x: rename(name) if name else ROOT for name, x in model.named_modules()}
             parameters = {rename(name): p for name, p in model.named_parameters()}
+        self._left_out |= {x: name for x, name in modules.items() if self.is_excluded(name)}
         return (
-            {x: name for x, name in modules.items() if not self._excluded.match(name)},
-            {name: p for name, p in parameters.items() if not self._excluded.match(name)},
+            {x: name for x, name in modules.items() if not self.is_excluded(name)},
+            {name: p for name, p in parameters.items() if not self.is_excluded(name)},
         )
 
     # Steps
 
-    def begin_step(self, step: int) -> None:
-        """A step begins."""
-        if self.module is None:
-            raise ConfigError("Set the module to monitor before beginning a step")
+    def begin_step(self, step: int) -> bool:
+        """A step begins; says whether it is monitored.
+
+        What a step that was not ended has gathered belongs to none: it is dropped.
+        """
+        try:
+            step = index(step)
+        except TypeError:
+            raise ConfigError(f"a step is a whole number, got {step!r}") from None
         if self.current_step is not None and step < self.current_step:
             raise ConfigError(
                 f"step {step} comes after step {self.current_step}; steps do not go back"
             )
+        monitored = bool(self._due(step))
+        if monitored and self.module is None:
+            raise ConfigError("Set the module to monitor before beginning a step")
+        if self._begun:
+            self._looking.drop()
+            self._reference_book.drop()
+        self._begun = True
         self.current_step = self._looking.book.step = step
-        self._monitored = bool(self._due(step))
+        self._monitored = monitored
         self._last = {}
-        if self._monitored:
+        if self.is_monitoring():
             self._looking.open()
+        return monitored
 
     def end_step(self) -> None:
         """The step is over: its values are aggregated and stored."""
         if self.current_step is None:
             return
-        self._monitored = False
-        self._last = self._looking.finish()
+        self._monitored = self._begun = False
+        self._last = self._reference_book.beside(self._looking.finish(), self.current_step)
         if self._last:
             self._keeping.put(self.module, self.current_step, self._last)
 
@@ -205,24 +233,58 @@ class ModuleMonitor(TakesMetrics):
         finally:
             self._paused -= 1
             if self.is_monitoring():
-                self._looking.resume()
+                self._looking.open()
 
     # Looking
 
     def monitor_activations(
         self, module: str | nn.Module, activations: Tensor, is_reference: bool = False
     ) -> None:
-        """Compute the activation metrics on this tensor, as if the module had put it out."""
-        self._looking.see_by_hand(self.name_of(module, is_reference), activations, is_reference)
+        """Compute the activation metrics on this tensor, as if the module had put it out.
+
+        `is_reference` is known where `module` is one. Excluded modules and names are passed over.
+        """
+        name = self.name_of(module, is_reference)
+        if not self.is_excluded(name):
+            is_reference = is_reference or self.is_of_reference(module)
+            self._looking.see_by_hand(name, activations, is_reference)
 
     def name_of(self, module: str | nn.Module, is_reference: bool = False) -> str:
         """A module's name; a text stands for itself."""
         if isinstance(module, str):
             return module
+        is_reference = is_reference or self.is_of_reference(module)
         names = self.reference_names if is_reference else self.module_names
-        if module not in names:
-            raise ConfigError(f"{type(module).__name__} is no module of the watched model")
-        return names[module]
+        name = names.get(module, self._left_out.get(module))
+        if name is None:
+            model = "reference" if is_reference else "watched"
+            raise ConfigError(
+                f"{type(module).__name__} is no module of the {model} model; give a name as text, "
+                "or a module that was part of the model when it was set"
+            )
+        return name
+
+    def is_of_reference(self, module: str | nn.Module) -> bool:
+        """Whether that is a module of the reference model alone; a name does not tell."""
+        return self._for_reference or (
+            not isinstance(module, str)
+            and module in self.reference_names
+            and module not in self.module_names
+        )
+
+    def is_excluded(self, name: str) -> bool:
+        """Whether nothing under that name is looked at."""
+        return self._excluded.match(name) is not None
+
+    def for_reference(self) -> ModuleMonitor:
+        """The same monitor, for whoever speaks for the reference model: all its state is shared."""
+        same = object.__new__(_ForReference)
+        same.__dict__ = self.__dict__
+        return same
+
+    @property
+    def _book(self) -> MetricBook:
+        return self._reference_book if self._for_reference else self._looking.book
 
     def monitor_parameters(self) -> None:
         """Compute the parameter metrics, now."""
@@ -253,7 +315,7 @@ class ModuleMonitor(TakesMetrics):
                 f"{tuple(value.shape)}; log_tensor() takes any"
             )
         if self.is_monitoring() or (force and self.current_step is not None):
-            self._looking.book.add(key, value, aggregation_fn)
+            self._book.add(key, value, aggregation_fn)
 
     def log_scalars(self, monitor_dict: Mapping[str, float | Tensor], force: bool = False) -> None:
         """Log several numbers."""
@@ -265,7 +327,7 @@ class ModuleMonitor(TakesMetrics):
     ) -> None:
         """Log a tensor of any shape: its values are averaged, or given to the aggregation."""
         if self.is_monitoring():
-            self._looking.book.add(key, tensor, aggregation_fn)
+            self._book.add(key, tensor, aggregation_fn)
 
     # Results
 
@@ -284,9 +346,8 @@ class ModuleMonitor(TakesMetrics):
     def close(self) -> None:
         """Let go of the models and finish the run. Calling it again does nothing."""
         self._looking.close()
-        for model in (self.module, self.reference_module):
-            if model is not None:
-                dismiss(model)
+        dismiss(self.module_names, self, is_reference=False)
+        dismiss(self.reference_names, self, is_reference=True)
         self._keeping.close()
 
     def _trouble(self, text: str) -> None:
@@ -299,3 +360,9 @@ class ModuleMonitor(TakesMetrics):
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+class _ForReference(ModuleMonitor):
+    """The monitor as modules of the reference model get it."""
+
+    _for_reference = True

@@ -3,8 +3,9 @@
     z = scale · q·kᵀ + mask        p = softmax(z) over the keys
     entropy of a query = −Σ p ln p = ln Σ e^(z−m) − Σ e^(z−m)·(z−m) / Σ e^(z−m),  m = max z
 
-in nats: 0 for a query that looks at one key, ln S for one that looks at S keys alike. The second
-form needs no logarithm of p, and its sums can be taken over keys in parts.
+in nats: 0 for a query that looks at one key, ln S for one that looks at S keys alike. p is that
+before dropout. The second form needs no logarithm of p, and its sums can be taken over keys in
+parts.
 
 Cost: one product of the queries looked at with the keys, and five passes over blocks of logits.
 Temporaries hold at most `limit_elements` elements in all (one query, one key and their logit at the

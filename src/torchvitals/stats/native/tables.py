@@ -216,8 +216,8 @@ def addresses_of(
 ) -> tuple[NDArray[np.uint64], list[Tensor]]:
     """Addresses of the gradients, 0 where there is none like its weight; and what lies there.
 
-    Dense ones in another order than a row's (channels last, transposed) are copied, as their weights
-    are.
+    Dense ones in another order than a row's (channels last, transposed) are copied, as their
+    weights are.
     """
     found = np.zeros(len(grads), dtype=np.uint64)
     read: list[Tensor] = []
