@@ -12,9 +12,21 @@ import pytest
 
 from tests.cli.conftest import Vitals
 from tests.cli.processes import VITALS, environment, vitals
+from torchvitals.record import Finding, Severity
 from torchvitals.store import open_run
 
 PLANTED = "head"
+FINDING = Finding(
+    name="lr_too_high",
+    severity=Severity.ERROR,
+    sites=(),
+    first_step=1,
+    last_step=1,
+    evidence=(),
+    explanation="It diverges.",
+    fix="lower lr",
+    confidence=0.9,
+)
 
 
 def test_the_demo_names_what_was_planted_and_trains_again_without_it(in_tmp: Path) -> None:
@@ -127,6 +139,7 @@ def test_ctrl_c_ends_the_demo_with_what_there_is(in_tmp: Path) -> None:
 def test_doctor_measures(in_tmp: Path) -> None:
     done = vitals("doctor", "--json")
     assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # what is found in its own training is not told
     found = json.loads(done.stdout)
     assert found["kernel"]["backend"].partition("+")[0] in ("native", "torch")
     assert found["kernel"]["triton"]["version"]
@@ -139,6 +152,19 @@ def test_doctor_measures(in_tmp: Path) -> None:
     (parquet,) = [extra for extra in found["extras"] if extra["name"] == "parquet"]
     assert parquet["installed"] is True
     assert list(in_tmp.iterdir()) == []
+
+
+def test_doctor_keeps_findings_to_itself_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    from torchvitals.cli.doctor_overhead import without_findings
+    from torchvitals.diagnosis.telling import tell
+    from torchvitals.monitor.watch import log
+
+    with without_findings():
+        tell(FINDING)
+        log.warning("the disk is full")
+    assert caplog.messages == ["the disk is full"]
+    tell(FINDING)
+    assert "lower lr" in caplog.text
 
 
 @pytest.mark.usefixtures("in_tmp")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -354,6 +356,36 @@ def test_a_rate_annealed_to_nothing_is_the_schedules_matter(tmp_path: Path) -> N
     builder["optimizer/group0/lr"] = lambda t: 1e-3 * 0.7**t
     builder[f"update/{ROOT}/norm"] = lambda t: 0.04 if t < 30 else 0.0
     assert builder.check("no_effective_step") is None
+
+
+def test_nothing_is_learned_where_all_groups_have_a_rate_of_zero(tmp_path: Path) -> None:
+    def found(name: str, first: Any, second: Any, held: tuple[int, int] = (5, 3)) -> Finding | None:
+        builder = RunBuilder(tmp_path / name)
+        (group,) = builder.info.groups
+        names = group.parameters
+        builder.info = replace(
+            builder.info,
+            groups=tuple(
+                replace(group, index=index, parameters=names[:num])
+                for index, num in enumerate(held)
+            ),
+        )
+        builder["optimizer/group0/lr"] = first
+        builder["optimizer/group1/lr"] = second
+        return builder.check("schedule_fault")
+
+    assert found("frozen", 0.0, 1e-3) is None
+    assert found("frozen later", lambda t: 1e-3 if t < 30 else 0.0, 1e-3) is None
+    both = found("both", 0.0, lambda t: 1e-3 if t < 40 else 0.0)
+    assert both is not None
+    assert both.first_step == 40
+    assert "lr is 0 since step 40" in both.evidence[0].text
+    assert both.evidence[0].key == "optimizer/group1/lr"
+    assert found("nobody's", 0.0, 1e-3, (8, 0)) is not None
+    jump = found("jump beside a frozen one", 0.0, lambda t: 1e-3 if t < 60 else 3e-2)
+    assert jump is not None
+    assert jump.first_step == 60
+    assert jump.evidence[0].key == "optimizer/group1/lr"
 
 
 def test_attention_that_begins_sharp_is_told_earlier(tmp_path: Path) -> None:

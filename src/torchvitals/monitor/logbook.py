@@ -7,17 +7,22 @@ every rank, in the same order.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from torchvitals.alerts.urls import redacted
 from torchvitals.monitor.categories import COUNT, NUM_NONFINITE, CategoryBook, CategorySums
+from torchvitals.monitor.placing import Placing, under_way
+from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
 from torchvitals.monitor.recorder import EpochEnd, Logged, Recorder
-from torchvitals.monitor.scalars import as_number
+from torchvitals.monitor.scalars import NoValue, as_number, has_no_value
 from torchvitals.monitor.steps import Steps
 from torchvitals.record import ConfigError, Event, Key
+
+log = logging.getLogger("torchvitals")
 
 TRAIN = "train"
 MAX_KEYS = 4096
@@ -40,7 +45,8 @@ class Logbook:
         self._ranks = ranks
         self._samples_every = samples_every
         self._reported_at = steps.done
-        self._ahead: bool | None = None
+        self._placing = Placing(steps)
+        self._left_out: set[str] = set()
         self._keys: dict[str, Key] = {}
         """Of what was logged so far: made once a name."""
         self._books: dict[str, CategoryBook] = {}
@@ -50,20 +56,42 @@ class Logbook:
         self._evaluated_every = 0
         self.secrets: tuple[str, ...] = ()
         """Texts that must not be stored."""
+        self.by_hand: Probes | None = None
+        """What sees a training without an optimizer, whose steps the user ends."""
+        self._num_logged = 0
 
-    def log(self, numbers: Mapping[str, Any], step: int | None) -> None:
-        """Numbers of a step."""
-        taken = {
-            self._keys.get(name) or self._key(name): number
-            if type(number) is float
-            else as_number(name, number)
-            for name, number in numbers.items()
-        }
+    def log(
+        self, numbers: Mapping[str, Any], step: int | None, probes: Probes, *, midway: bool
+    ) -> None:
+        """Numbers of a step. `midway`: some of several optimizers have stepped in it already."""
+        try:
+            taken = {
+                self._keys.get(name) or self._key(name): number
+                if type(number) is float
+                else as_number(name, number)
+                for name, number in numbers.items()
+            }
+        except NoValue:
+            rest = self._with_values(numbers)
+            if rest:
+                self.log(rest, step, probes, midway=midway)
+            return
         if step is None:
-            if self._ahead is None:
-                self._ahead = not self._steps.has_stepped
-            step = self._steps.current if self._ahead else self._steps.done
+            step = self._placing.step_of(numbers, probes, midway=midway)
+            self._num_logged += 1
         self._recorder.put(Logged(step, time.time(), taken))
+
+    def _with_values(self, numbers: Mapping[str, Any]) -> dict[str, Any]:
+        """Without those that have none, which is told once a name."""
+        rest = {name: number for name, number in numbers.items() if not has_no_value(number)}
+        for name in numbers.keys() - rest.keys() - self._left_out:
+            self._left_out.add(name)
+            log.warning(
+                "torchvitals: a value logged as %s is on the meta device, has no number, and is "
+                "left out; log one that was computed.",
+                name,
+            )
+        return rest
 
     def _key(self, name: str) -> Key:
         if len(self._keys) >= MAX_KEYS:
@@ -124,6 +152,7 @@ class Logbook:
 
     def end_step(self) -> None:
         """A step ended: report the samples when it is time."""
+        self._placing.end_step()
         if TRAIN in self._books and self._steps.done - self._reported_at >= self._samples_every:
             self._report(TRAIN)
 
@@ -132,6 +161,19 @@ class Logbook:
         if self._ranks.world_size == 1 or not failed:
             self.end_epoch()
             self.report()
+        if not failed and self.by_hand is not None and not self._steps.has_stepped:
+            self._tell_no_step(self.by_hand)
+
+    def _tell_no_step(self, probes: Probes) -> None:
+        """Without an optimizer nothing ends a step by itself: all iterations became one."""
+        if (self._num_logged > 1 or under_way({}, probes)) and self._ranks.is_writer:
+            text = (
+                "no step ever ended, so all iterations became one and what tensors were measured "
+                "in it is not stored; pass the optimizer to watch(), or call monitor.step() at "
+                "the end of each iteration"
+            )
+            log.warning("torchvitals: %s.", text)
+            self.event("not_seen", text, {"probe": "steps"})
 
     def report(self) -> None:
         """Store what was gathered by category so far."""

@@ -1,14 +1,15 @@
-"""Numbers the user logs: which step they belong to, and their mean when logged more than once.
+"""Numbers the user logs, and their mean when logged more than once. `placing.py`: of which step.
 
-`monitor.log()` may stand anywhere in the loop. Whether it speaks of the step just done or of the
-one to come is settled by its first call: before any step of the optimizer means "the one to come",
-and so for the rest of the run. Several values of a name in one step (micro-batches) become their
-mean. NaN and Inf are stored as what they are, and make an epoch's mean NaN or Inf too.
+Several values of a name in one step (micro-batches) become their mean. NaN and Inf are stored as
+what they are, and make an epoch's mean NaN or Inf too; so is a number too large for a float. A
+value that can't be read is left out, and told once by its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import math
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -16,6 +17,20 @@ import numpy as np
 from torch import Tensor
 
 from torchvitals.record import SCALAR, ConfigError, Key, Row
+
+log = logging.getLogger("torchvitals")
+
+MAX_TOLD = 64
+"""Names of which it is told that a value can't be read."""
+
+
+class NoValue(ConfigError):
+    """A tensor without numbers."""
+
+
+def has_no_value(value: Any) -> bool:
+    """Whether it is a tensor on the meta device."""
+    return isinstance(value, Tensor) and value.is_meta
 
 
 def as_number(name: str, value: Any) -> Any:
@@ -26,16 +41,45 @@ def as_number(name: str, value: Any) -> Any:
                 f"log({name}=…) takes one number, got a tensor of shape {tuple(value.shape)}; "
                 "reduce it first, for instance with .mean()"
             )
+        if value.is_complex():
+            raise ConfigError(
+                f"log({name}=…) takes a number or a one-element tensor, got a complex one; log its "
+                "real part or .abs()"
+            )
+        if has_no_value(value):
+            raise NoValue(
+                f"log({name}=…) takes a number, got a tensor on the meta device, which has no "
+                "value; log one that was computed"
+            )
         if not value.is_cpu:
             # Reading would wait; a copy can't be overwritten before it is read.
             return value.detach().clone()
         value = value.item()
     try:
         return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
     except (TypeError, ValueError):
         raise ConfigError(
             f"log({name}=…) takes a number or a one-element tensor, got {type(value).__name__}"
         ) from None
+
+
+def together(given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of ``log({"loss": 1.0}, accuracy=0.5)`` under their names."""
+    found = given[0]
+    if len(given) > 1 or not isinstance(found, Mapping):
+        shown = ", ".join(type(one).__name__ for one in given)
+        raise ConfigError(
+            f"log() takes numbers by name or one dict of them, got {shown}; for instance "
+            'log(loss=loss), log({"train/loss": loss}), log({"train/loss": loss}, step=5)'
+        )
+    for name in found:
+        if not isinstance(name, str):
+            raise ConfigError(f"log() takes a dict of names to numbers, got {name!r} as a name")
+        if name in named:
+            raise ConfigError(f"log() was given {name!r} twice: in the dict and by name; drop one")
+    return {**found, **named}
 
 
 class ScalarBook:
@@ -46,18 +90,34 @@ class ScalarBook:
         self._times: dict[int, float] = {}
         self._headers: dict[tuple[Key, ...], tuple[Key, ...]] = {}
         self._epoch: dict[str, tuple[float, int]] = {}
+        self._unread: set[Key] = set()
 
     def add(self, step: int, time: float, numbers: Mapping[Key, Any]) -> None:
         """Take in values; device tensors are read here, on the writer's thread."""
         values = self._open.setdefault(step, {})
         self._times[step] = time
         for key, number in numbers.items():
-            value = float(number)
+            try:
+                value = float(number)
+            except Exception as error:  # the other values, and the thread, must live on
+                self._tell(key, error)
+                continue
             total, count = values.get(key, (0.0, 0))
             values[key] = (total + value, count + 1)
             if key.kind == SCALAR:
                 total, count = self._epoch.get(key.site, (0.0, 0))
                 self._epoch[key.site] = (total + value, count + 1)
+
+    def _tell(self, key: Key, error: Exception) -> None:
+        if key not in self._unread and len(self._unread) < MAX_TOLD:
+            self._unread.add(key)
+            log.warning(
+                "torchvitals: a value logged as %s can't be read (%s: %s) and is left out; log a "
+                "number or a one-element tensor.",
+                key,
+                type(error).__name__,
+                error,
+            )
 
     def end_epoch(self, step: int, time: float, number: int) -> None:
         """Means over everything logged since the last epoch ended become values of that step."""

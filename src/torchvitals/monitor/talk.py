@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
+from torch.optim import Optimizer
 
 from torchvitals.alerts.alerts import severity
 from torchvitals.diagnosis import Diagnosis, diagnose
+from torchvitals.monitor.arguments import whole
 from torchvitals.monitor.loader import WatchedLoader, fetched
 from torchvitals.monitor.metric_methods import TakesMetrics
 from torchvitals.monitor.page import PageProcess, Shown
 from torchvitals.monitor.reference import run_quietly
+from torchvitals.monitor.scalars import as_number, has_no_value, together
 from torchvitals.probes.clocks import Clocks
 from torchvitals.record import ConfigError
 
@@ -44,6 +47,7 @@ class Talk(TakesMetrics):
     _last_measured: int
     _last_metrics: dict[str, float]
     _logbook: Logbook
+    _optimizers: list[Optimizer]
     _pace: Pace | None
     _probes: Probes
     _steps: Steps
@@ -73,17 +77,28 @@ class Talk(TakesMetrics):
         if self._page is not None:
             self._page.close()
 
-    def log(self, *, step: int | None = None, **numbers: Any) -> None:
+    def log(self, *given: Mapping[str, Any], step: int | None = None, **numbers: Any) -> None:
         """Store numbers of the user's own: ``monitor.log(loss=loss, accuracy=0.9)``.
 
-        Python numbers and one-element tensors; a tensor on a device is read later, without waiting
-        for it. NaN and Inf are stored as what they are. Several values of a name in one step become
-        their mean. `step` overrides the step they belong to.
+        Or as one dict: ``monitor.log({"train/loss": loss})``. Python numbers and one-element
+        tensors; a tensor on a device is read later, without waiting for it. NaN and Inf are stored
+        as what they are. Several values of a name in one step become their mean. `step` overrides
+        the step they belong to.
         """
-        if not self._closed:
-            self._logbook.log(numbers, step)
-            if self.guard is not None and step is None and "loss" in numbers:
-                self.guard.tell_loss(numbers["loss"], late=True)
+        if self._closed:
+            return
+        if given:
+            numbers = together(given, numbers)
+        if step is not None:
+            step = whole("step", step, 0)
+        if numbers:
+            midway = len(self._optimizers) > 1 and any(
+                map(self._steps.again, range(len(self._optimizers)))
+            )
+            self._logbook.log(numbers, step, self._probes, midway=midway)
+            loss = numbers.get("loss")
+            if self.guard is not None and step is None and not (loss is None or has_no_value(loss)):
+                self.guard.tell_loss(as_number("loss", loss), late=True)
 
     def log_eval(self, split: str = "val", *, count: float | None = None, **numbers: Any) -> None:
         """Store the results of an evaluation: ``monitor.log_eval("val", loss=2.1, accuracy=0.4)``.

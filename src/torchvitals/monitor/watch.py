@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
-from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from torchvitals.alerts.alerts import Alerts, make_alerts
 from torchvitals.alerts.urls import redacted
 from torchvitals.diagnosis import Diagnostician
 from torchvitals.guard import Guard
+from torchvitals.monitor.arguments import (
+    check_choice,
+    check_flags,
+    check_kinds,
+    check_optimizers,
+    check_weights,
+    checked_guard,
+    listed_optimizers,
+    made_reference,
+    modules_of,
+    named_models,
+    run_folder,
+    selection_of,
+    whole,
+    whole_or_none,
+)
 from torchvitals.monitor.changes import Changes
 from torchvitals.monitor.environment import describe_run
 from torchvitals.monitor.monitor import Monitor
@@ -24,7 +39,6 @@ from torchvitals.monitor.plugged import Given as GivenProbe
 from torchvitals.monitor.plugged import make_plugged
 from torchvitals.monitor.probe_set import Probes
 from torchvitals.monitor.ranks import Ranks
-from torchvitals.monitor.reference import copy_of
 from torchvitals.monitor.run_path import default_path
 from torchvitals.monitor.steps import EXACT_EVERY, Steps
 from torchvitals.probes.activations import Activations
@@ -35,12 +49,11 @@ from torchvitals.probes.gradients import Gradients
 from torchvitals.probes.inputs import Inputs
 from torchvitals.probes.optimizer_state import OptimizerState
 from torchvitals.probes.scaler import Scaler
-from torchvitals.probes.tree import Selection, Tree, compile_patterns, leaves
+from torchvitals.probes.tree import Tree
 from torchvitals.probes.updates import Updates
 from torchvitals.probes.weights import Weights
 from torchvitals.probes.wiring import Wiring
 from torchvitals.record import (
-    ConfigError,
     Finding,
     Key,
     RunExists,
@@ -168,28 +181,33 @@ def watch(
         ConfigError: an argument is wrong.
         RunExists, RunLocked: the run is there already, or another process is writing it.
     """
-    models = _models(model)
-    optimizers = _optimizers(optimizer)
-    if histograms not in _STRIDES:
-        raise ConfigError(f"histograms must be 'sampled', 'full' or False, got {histograms!r}")
-    if updates not in {"sampled", "exact", False}:
-        raise ConfigError(f"updates must be 'sampled', 'exact' or False, got {updates!r}")
-    _at_least(1, samples_every=samples_every, total_steps=total_steps, sample_size=sample_size)
-    _at_least(0, replicas_every=replicas_every)
-    if stop_on not in {None, "warning", "error"}:
-        raise ConfigError(f"stop_on must be 'warning', 'error' or None, got {stop_on!r}")
+    models, optimizers = named_models(model), listed_optimizers(optimizer)
+    check_flags(
+        attention=attention, inputs=inputs, gradients=gradients, parameters=parameters,
+        optimizer_state=optimizer_state, eval_activations=eval_activations, resume=resume,
+        clocks=clocks, machine=machine, diagnose=diagnose, ui=ui,
+    )  # fmt: skip
+    check_choice("histograms", histograms, "sampled", "full", False, also=True)
+    check_choice("updates", updates, "sampled", "exact", False)
+    check_choice("stop_on", stop_on, "warning", "error", None)
+    sample_size = whole("sample_size", sample_size, 1)
+    samples_every = whole("samples_every", samples_every, 1)
+    total_steps = whole_or_none("total_steps", total_steps, 1)
+    start_step = whole_or_none("start_step", start_step, 0)
+    replicas_every = whole_or_none("replicas_every", replicas_every, 0)
+    check_kinds(backend=backend, thresholds=thresholds, on_finding=on_finding)
+    path = run_folder(run)
     limits = Thresholds.make(thresholds)
     chosen_sinks, chosen_alerts = make_sinks(sinks), make_alerts(alerts)
     plugged = make_plugged(probes)
     stride = _STRIDES[histograms]
     chosen_backend = choose_backend(backend)
     tree = Tree(models)
-    selection = Selection(include, exclude)
-    # What is wrong with these speaks up before a folder is made.
     Steps(every, len(optimizers), exact_every=exact_every)
-    _check_weights(tree)
-    _check_optimizers(tree, optimizers)
-    guarding = _guard(guard, optimizers)
+    selection, modules = selection_of(tree, include, exclude), modules_of(tree, activations)
+    check_weights(tree)
+    check_optimizers(tree, optimizers)
+    guarding = checked_guard(guard, optimizers)
 
     settings = {
         "every": every, "exact_every": exact_every, "activations": activations,
@@ -203,7 +221,7 @@ def watch(
         "alerts": chosen_alerts.level.value if chosen_alerts is not None else None,
         "probes": sorted(plugged.probes), "diagnose": diagnose,
     }  # fmt: skip
-    path = Path(run) if run is not None else default_path(next(iter(models.values())))
+    path = path or default_path(next(iter(models.values())))
     info = describe_run(path.name, tree, optimizers, config=config, watch=settings)
     if chosen_alerts is not None:
         info = _without_secrets(info, chosen_alerts)
@@ -212,11 +230,7 @@ def watch(
         for index, site in enumerate(tree.parameters)
         if site.name in selection and not site.parameter.is_meta
     ]
-    watched_modules = [
-        site
-        for site in (leaves(tree) if activations is True else _matching(tree, activations))
-        if site.name in selection
-    ]
+    watched_modules = [site for site in modules if site.name in selection]
     compiled = any(is_compiled(module) for model in models.values() for module in model.modules())
 
     def make_probes(
@@ -282,7 +296,7 @@ def watch(
             scaler=Scaler() if optimizers else None,
         )
 
-    compared = _reference(reference, models)
+    compared = made_reference(reference, models)
     ranks = Ranks.join()
     writer = _open_writer(path, info, resume=resume) if ranks.is_writer else None
     last = start_step if start_step is not None else (writer.last_step if writer else None) or 0
@@ -324,6 +338,7 @@ def watch(
         ),
     )
     monitor._thresholds = limits
+    monitor._logbook.by_hand = None if optimizers else monitor._probes
     plugged.open(models, optimizers)
     monitor._plugged = plugged
     if ranks.is_writer:
@@ -354,111 +369,6 @@ def _without_secrets(info: RunInfo, alerts: Alerts) -> RunInfo:
     """Addresses on the command line or in the user's settings are not kept."""
     command, config = redacted((info.command, info.config), alerts.secrets)
     return replace(info, command=command, config=config)
-
-
-def _at_least(least: int, **numbers: int | None) -> None:
-    for name, number in numbers.items():
-        if number is not None and number < least:
-            raise ConfigError(f"{name} must be at least {least}, got {number}")
-
-
-def _models(model: Models) -> dict[str, nn.Module]:
-    if isinstance(model, nn.Module):
-        return {"": model}
-    if isinstance(model, Mapping):
-        models = {str(name): module for name, module in model.items()}
-    else:
-        models = {f"model{index}": module for index, module in enumerate(_iterable(model))}
-    for name, module in models.items():
-        if not isinstance(module, nn.Module):
-            raise ConfigError(
-                f"model must be a torch.nn.Module, a list or a dict of them, got "
-                f"{type(module).__name__}{f' for {name!r}' if name else ''}"
-            )
-    if not models:
-        raise ConfigError("model is an empty list: there is nothing to watch")
-    return {"": next(iter(models.values()))} if len(models) == 1 else models
-
-
-def _optimizers(optimizer: Optimizers) -> list[Optimizer]:
-    if optimizer is None:
-        return []
-    listed = [optimizer] if isinstance(optimizer, Optimizer) else list(_iterable(optimizer))
-    for one in listed:
-        if not isinstance(one, Optimizer):
-            raise ConfigError(
-                f"optimizer must be a torch.optim.Optimizer or a list of them, got "
-                f"{type(one).__name__}"
-            )
-    return listed
-
-
-def _guard(guard: Guard | str | bool | None, optimizers: Sequence[Optimizer]) -> Guard | None:
-    if guard is None or guard is False:
-        return None
-    if not isinstance(guard, Guard | str | bool):
-        raise ConfigError(f"guard must be a Guard, an action or True, got {guard!r}")
-    made = guard if isinstance(guard, Guard) else Guard(None if guard is True else str(guard))
-    made.check(optimizers)
-    return made
-
-
-def _iterable(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, Iterable) else [value]
-
-
-def _check_weights(tree: Tree) -> None:
-    """Parameters without numbers are replaced later by others: watched now, they'd be lost."""
-    lazy = [site.name for site in tree.parameters if is_lazy(site.parameter)]
-    if lazy:
-        raise ConfigError(
-            f"{lazy[0]} is a parameter of a lazy module and has no shape yet. Call the model once "
-            "with a batch, then make the optimizer and call watch()"
-        )
-    meta = [site.name for site in tree.parameters if site.parameter.is_meta]
-    if meta:
-        raise ConfigError(
-            f"{meta[0]} is on the meta device and has no numbers yet. Materialise the model "
-            "(to_empty and its initialisation, or load_state_dict with assign=True), then make "
-            "the optimizer and call watch()"
-        )
-
-
-def _check_optimizers(tree: Tree, optimizers: Sequence[Optimizer]) -> None:
-    """Warn when an optimizer holds none of the model's parameters: a wiring fault."""
-    ours = {id(site.parameter) for site in tree.parameters}
-    for optimizer in optimizers:
-        if not any(id(p) in ours for group in optimizer.param_groups for p in group["params"]):
-            log.warning(
-                "torchvitals: %s holds none of the watched model's parameters; was it made for "
-                "another model, or before this one was replaced?",
-                type(optimizer).__name__,
-            )
-
-
-def _matching(tree: Tree, pattern: bool | str) -> list[Any]:
-    if pattern is False:
-        return []
-    if not isinstance(pattern, str):
-        raise ConfigError(
-            f"activations must be True, False or a regular expression, got {pattern!r}"
-        )
-    (compiled,) = compile_patterns("activations", pattern)
-    return [site for site in tree.modules if compiled.match(site.name)]
-
-
-def _reference(
-    choice: nn.Module | Literal["init"] | None, models: Mapping[str, nn.Module]
-) -> nn.Module | None:
-    if choice is None or isinstance(choice, nn.Module):
-        return choice
-    if choice != "init":
-        raise ConfigError(f'reference must be a model or "init", got {choice!r}')
-    if len(models) > 1:
-        raise ConfigError(
-            'reference="init" takes one model; give the reference of several yourself'
-        )
-    return copy_of(next(iter(models.values())))
 
 
 def _next_epoch(path: Path, last: int) -> int:

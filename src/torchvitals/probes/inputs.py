@@ -209,6 +209,11 @@ class Inputs:
         spent, self._spent = self._spent, 0.0
         return spent
 
+    @property
+    def saw_calls(self) -> bool:
+        """Whether a model was called in the step under way."""
+        return bool(self._raw.calls)
+
     def shape(self, _raw: InputsRaw) -> Hashable:
         """Steps are read one by one."""
         return ()

@@ -4,16 +4,19 @@
 
 **Why it hurts**: a jump throws the weights away; a rate of nothing trains nothing.
 
-**Judged by** the rates of the largest parameter group: exactly 0 at three monitored steps before
-the end; a sudden rise to more than five times everything before, out of a steady stretch; below 1
-% of the peak for more than half of the run (a scheduler stepped per batch that was made for
-epochs). A warm-up of more than 10 % of the steps is told as information.
+**Judged by** the rates of all parameter groups: exactly 0 in each of them at three monitored steps
+before the end. And by the rate of the largest group, of those that are not at 0: a sudden rise to
+more than five times everything before, out of a steady stretch; below 1 % of the peak for more than
+half of the run (a scheduler stepped per batch that was made for epochs). A warm-up of more than
+10 % of the steps is told as information.
 
 **Known false alarms**: warm restarts and cycles come back to rates that were there before, which
-is not a jump.
+is not a jump. A group that is frozen by a rate of 0, while others learn, is nobody's fault.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,32 +44,63 @@ CHEAP = True
 
 def check(run: Run, limits: Thresholds) -> Finding | None:
     """Zero, a jump, a fall too early, a warm-up too long: the worst of them."""
-    line = run.lr.finite
-    if len(line) < limits.wiring_checks:
+    groups = _groups(run)
+    group = next((one for one in groups if one.line.values[-1] != 0), next(iter(groups), None))
+    if group is None or len(group.line) < limits.wiring_checks:
         raise NotChecked(f"needs {limits.wiring_checks} monitored steps")
     return (
-        _zero(run, line, limits)
-        or _jump(run, line, limits)
-        or _gone(run, line, limits)
-        or _long_warm_up(run, line, limits)
+        _zero(run, groups, limits)
+        or _jump(run, group, limits)
+        or _gone(run, group, limits)
+        or _long_warm_up(run, group, limits)
     )
 
 
-def _key(run: Run) -> Key:
-    return Key("optimizer", run.sites("optimizer", "lr")[0], "lr")
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The rates of a parameter group."""
+
+    key: Key
+    line: Line
 
 
-def _zero(run: Run, line: Line, limits: Thresholds) -> Finding | None:
-    zero = line.values == 0
-    tail = len(line) - 1 - int(np.flatnonzero(~zero)[-1]) if (~zero).any() else len(line)
+def _groups(run: Run) -> list[Group]:
+    """Those that hold parameters, the largest first."""
+    sites = run.sites("optimizer", "lr")
+    sizes = [len(group.parameters) for group in run.info.groups]
+    if len(sizes) != len(sites):  # some came later: nobody knows how large they are
+        sizes = [1] * len(sites)
+    largest = sorted(zip(sizes, sites, strict=True), key=lambda found: -found[0])
+    groups = [
+        Group(Key("optimizer", site, "lr"), run.line("optimizer", site, "lr").finite)
+        for size, site in largest
+        if size
+    ]
+    return [group for group in groups if group.line]
+
+
+def _zero_since(line: Line) -> int | None:
+    """The step from which on every rate is 0."""
+    above = np.flatnonzero(line.values != 0)
+    first = int(above[-1]) + 1 if len(above) else 0
+    return int(line.steps[first]) if first < len(line) else None
+
+
+def _zero(run: Run, groups: list[Group], limits: Thresholds) -> Finding | None:
+    ends = [_zero_since(group.line) for group in groups]
+    known = [end for end in ends if end is not None]
+    if len(known) < len(ends):
+        return None  # something is learned in another group
+    last = groups[int(np.argmax(known))]  # the one that learned longest
+    line, since = last.line, max(known)
+    tail = int((line.steps >= since).sum())
     planned = run.total_steps
-    left = planned is not None and line.steps[-tail] < 0.9 * planned if tail else False
+    left = planned is not None and since < 0.9 * planned
     early = tail >= limits.schedule_zero_checks and (
         tail == len(line) or left or (planned is None and tail > 0.25 * len(line))
     )
     if not early:
         return None
-    since = int(line.steps[-tail])
     before = float(line.values.max())
     target = before if before > 0 else 1e-3
     return finding(
@@ -76,7 +110,7 @@ def _zero(run: Run, line: Line, limits: Thresholds) -> Finding | None:
         sites=["learning rate"],
         first_step=since,
         evidence=[
-            evidence(f"lr is 0 since step {since}", _key(run), step=since, value=0, threshold=0)
+            evidence(f"lr is 0 since step {since}", last.key, step=since, value=0, threshold=0)
         ],
         explanation=f"The learning rate is 0 since step {since}: nothing is learned any more.",
         causes=[
@@ -97,8 +131,8 @@ def _zero(run: Run, line: Line, limits: Thresholds) -> Finding | None:
     )
 
 
-def _jump(run: Run, line: Line, limits: Thresholds) -> Finding | None:
-    values = line.values
+def _jump(run: Run, group: Group, limits: Thresholds) -> Finding | None:
+    line, values = group.line, group.line.values
     if len(values) < 4:
         return None
     before = np.maximum.accumulate(values)[2:-1]
@@ -119,7 +153,7 @@ def _jump(run: Run, line: Line, limits: Thresholds) -> Finding | None:
                 f"lr jumped from {num(values[at - 1])} to {num(values[at])} at step "
                 f"{step}, "
                 f"×{num(factor)}",
-                _key(run),
+                group.key,
                 step=step,
                 value=values[at],
                 threshold=limits.schedule_jump,
@@ -148,7 +182,8 @@ def _jump(run: Run, line: Line, limits: Thresholds) -> Finding | None:
     )
 
 
-def _gone(run: Run, line: Line, limits: Thresholds) -> Finding | None:
+def _gone(run: Run, group: Group, limits: Thresholds) -> Finding | None:
+    line = group.line
     peak = float(line.values.max())
     top = int(np.argmax(line.values))
     low = line.values[top:] < limits.schedule_gone * peak
@@ -175,7 +210,7 @@ def _gone(run: Run, line: Line, limits: Thresholds) -> Finding | None:
                 f"lr is below {share(limits.schedule_gone)} of its peak {num(peak)} since step "
                 f"{since} (now {num(line.values[-1])}), with {length - since} of {length} steps "
                 "to go",
-                _key(run),
+                group.key,
                 step=since,
                 value=float(line.values[-1]),
                 threshold=limits.schedule_gone * peak,
@@ -209,7 +244,8 @@ def _gone(run: Run, line: Line, limits: Thresholds) -> Finding | None:
     )
 
 
-def _long_warm_up(run: Run, line: Line, limits: Thresholds) -> Finding | None:
+def _long_warm_up(run: Run, group: Group, limits: Thresholds) -> Finding | None:
+    line = group.line
     length = run.total_steps or (run.last_step if run.ended else None)
     if length is None or length < limits.schedule_least_steps:
         return None
@@ -228,7 +264,7 @@ def _long_warm_up(run: Run, line: Line, limits: Thresholds) -> Finding | None:
             evidence(
                 f"the warm-up takes {found.warmup_steps} of {length} steps, usual is up to "
                 f"{share(limits.schedule_warm_up)}",
-                _key(run),
+                group.key,
                 step=found.peak_step,
                 value=found.warmup_steps / length,
                 threshold=limits.schedule_warm_up,
