@@ -9,6 +9,7 @@ from torch import nn
 
 import torchvitals
 from torchvitals import ModuleMonitor, stats
+from torchvitals.monitor import metrics
 from torchvitals.record import ConfigError
 
 from .training import batches, loss_of, make_net
@@ -317,3 +318,30 @@ def test_what_watch_does_not_measure_takes_no_name(tmp_path):
         model(batches(1)[0]).sum().backward()
         optimizer.step()
         assert monitor.history.series("activation/head/std").values[0] > 0
+
+
+def test_how_sites_are_served_is_found_out_once(monkeypatch):
+    """Whatever tuple their names come in: each output has its own, gradients lack some."""
+    made = []
+    of = metrics.Statistics.of
+    monkeypatch.setattr(
+        metrics.Statistics, "of", lambda sites, wanted: made.append(sites) or of(sites, wanted)
+    )
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(100)), nn.ReLU())
+    unused = nn.Linear(4, 4)
+    model[0].register_module("unused", unused)
+    monitor = monitor_of(model)
+    monitor.add_activation_metric("rms", stats.rms)
+    monitor.add_gradient_metric("norm", stats.norm)
+    monitor.add_parameter_metric("norm", stats.norm)
+    for step in range(3):
+        if step == 1:
+            assert len(made) == 104  # outputs and the model itself, gradients, parameters
+            made.clear()
+        monitor.begin_step(step)
+        model(torch.randn(2, 4)).sum().backward()
+        monitor.monitor_gradients()
+        monitor.monitor_parameters()
+        monitor.end_step()
+        model.zero_grad()
+    assert made == []

@@ -69,8 +69,8 @@ class Looking:
         self._mean_sites: set[str] = set()
         self._other_outputs = True
         self._may_tell = True
-        self._said: set[str] = set()
-        """Kinds of differences of which was said that they have no values."""
+        self._looked_for: set[str] = set()
+        """Kinds of differences whose values were looked for in a step."""
 
     def watch(
         self,
@@ -148,12 +148,12 @@ class Looking:
             self._tell(NOT_IN_COMPILED)
 
     def _tell_of_reference(self, found: Mapping[str, float]) -> None:
-        """Differences that nothing was compared for: say so, once for each kind."""
+        """Differences that nothing was compared for: say so when they are first wanted."""
         for kind, advice in NO_DIFFERENCES.items():
-            if kind in self._said or not self.metrics.any_of(kind):
+            if kind in self._looked_for or not self.metrics.any_of(kind):
                 continue
+            self._looked_for.add(kind)
             if not any(key.startswith(f"{kind}/") for key in found):
-                self._said.add(kind)
                 why = "has other names or shapes" if self.reference_parameters else "is not set"
                 text = f"{kind} metrics have no values: the reference model {why}{advice}"
                 self._tell(text)

@@ -13,7 +13,8 @@ from typing import Any
 from torchvitals.record import ConfigError
 from torchvitals.stats import named
 
-MAX_PLANS = 64
+MAX_PLANS = 1024
+"""A site of outputs has one of its own, and large models have hundreds."""
 
 Function = Callable[..., Any]
 
@@ -82,7 +83,9 @@ class Metrics:
         self._on_gradients = on_gradients
         self._metrics: dict[str, dict[str, Metric]] = {}
         self._wanted: dict[tuple[str, str], list[Metric]] = {}
-        self._plans: dict[tuple[str, int], tuple[tuple[str, ...], Statistics | None]] = {}
+        self._plans: dict[tuple[str, tuple[str, ...]], Statistics | None] = {}
+        self._latest: dict[str, tuple[tuple[str, ...], Statistics | None]] = {}
+        """Of each kind, the sites asked about last and their plan."""
         self.changed = False
         """Whether any was added since somebody looked."""
 
@@ -115,6 +118,7 @@ class Metrics:
         self._metrics.setdefault(kind, {})[name] = metric
         self._wanted.clear()
         self._plans.clear()
+        self._latest.clear()
         self.changed = True
         if kind == GRADIENT and self._on_gradients is not None:
             self._on_gradients()
@@ -140,14 +144,18 @@ class Metrics:
 
     def statistics(self, kind: str, sites: tuple[str, ...]) -> Statistics | None:
         """How to serve these sites in one pass; None where a function must be called."""
-        # By the object: hashing hundreds of names takes longer than what the plan saves.
-        known = self._plans.get((kind, id(sites)))
-        if known is None:
+        # All parameters are the same object each time: hashing their names takes longer than what
+        # the plan saves. Outputs come one by one, in tuples of their own.
+        latest = self._latest.get(kind)
+        if latest is not None and latest[0] is sites:
+            return latest[1]
+        if (kind, sites) not in self._plans:
             if len(self._plans) > MAX_PLANS:
                 self._plans.clear()
-            plan = Statistics.of(sites, [self.of(kind, site) for site in sites])
-            known = self._plans[kind, id(sites)] = (sites, plan)
-        return known[1]
+            self._plans[kind, sites] = Statistics.of(sites, [self.of(kind, site) for site in sites])
+        plan = self._plans[kind, sites]
+        self._latest[kind] = sites, plan
+        return plan
 
     def any_of(self, *kinds: str) -> bool:
         """Whether there are any of these kinds."""
